@@ -89,7 +89,7 @@ impl<'a> Core<'a> {
     /// Returns the state of a member, and creates it at first use.
     pub(crate) fn member(&mut self, rank: WorldRank) -> &mut Member {
         let link = &mut *self.link;
-        self.window.members.entry(rank).or_insert_with(|| {
+        self.window.members.get_or_insert_with(rank, || {
             let peer = link.find_or_meet(rank).expect("members of a window are ranks of the job");
             let mut member = Member::new(peer);
             member.failure = link.peer(peer).failure().map(Box::new);
@@ -171,7 +171,7 @@ impl<'a> Core<'a> {
         match (operation.request, epoch) {
             (Some(id), epoch) => {
                 if operation.awaits_reply()
-                    && let Some(party) = epoch.and_then(|epoch| epoch.parties.get_mut(&rank))
+                    && let Some(party) = epoch.and_then(|epoch| epoch.parties.get_mut(rank))
                 {
                     party.unanswered -= 1;
                 } else if !operation.action.has_reply() {

@@ -69,6 +69,7 @@ mod path;
 mod regions;
 mod requests;
 mod serves;
+mod small_map;
 mod transfers;
 mod view;
 mod window;

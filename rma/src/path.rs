@@ -60,6 +60,9 @@ pub(crate) fn choose(action: Action, len: usize, means: Means) -> Path {
 /// The number of bytes that a processor changes in one step.
 pub(crate) const WORD: usize = 8;
 
+/// The greatest length of a slab.
+pub(crate) const SLAB_LEN: usize = 256 << 10;
+
 /// The limits of the path to a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
@@ -90,6 +93,16 @@ impl Limits {
             get_max: max_of(caps.get),
             send_after_put: caps.order.contains(Order::SEND_AFTER_PUT),
         }
+    }
+
+    /// Returns the length of the slabs for the bytes of puts.
+    pub(crate) fn put_slab(&self) -> usize {
+        self.put_max.min(SLAB_LEN)
+    }
+
+    /// Returns the length of the slabs for the bytes of gets.
+    pub(crate) fn get_slab(&self) -> usize {
+        self.get_max.min(SLAB_LEN)
     }
 
     /// Returns the largest number of bytes in a reply.

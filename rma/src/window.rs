@@ -1,6 +1,6 @@
 //! The state of a window at one of its members.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
@@ -18,6 +18,7 @@ use crate::ordinals::{Exposures, Ranges};
 use crate::outbox::Item;
 use crate::path::WORD;
 use crate::regions::Regions;
+use crate::small_map::SmallMap;
 use crate::transfers::TransferId;
 use crate::wire::{Entry, PASSES, Place, Traits, Wanted};
 use crate::{ElementType, Error, LockKind, Reduction, Reorder};
@@ -218,16 +219,15 @@ pub(crate) struct Window {
     pub(crate) epochs: Epochs,
     /// The target of the epoch with the latest number, if this epoch is [bare](crate::Windows::is_bare).
     pub(crate) bare: Option<WorldRank>,
-    pub(crate) active: BTreeSet<u64>,
+    pub(crate) active: SmallMap<u64, ()>,
     /// The counts of these epochs.
     pub(crate) tally: Tally,
     /// All epochs before this number were activated, or were ended without that.
     pub(crate) deferred: u64,
     pub(crate) open: Open,
     pub(crate) fences: Fences,
-    /// The members that this process has to do with. They are boxed, because a node of the tree has room for eleven, and
-    /// most windows know few.
-    pub(crate) members: BTreeMap<WorldRank, Box<Member>>,
+    /// The members that this process has to do with.
+    pub(crate) members: SmallMap<WorldRank, Box<Member>>,
     pub(crate) lock: Lock,
     /// A member that has died. The next barriers end with it.
     pub(crate) failed: Option<WorldRank>,
@@ -251,7 +251,7 @@ pub(crate) struct Open {
     /// An epoch of `start`, `lock_all` or a fence.
     pub(crate) access: Option<u64>,
     pub(crate) exposure: Option<u64>,
-    pub(crate) locks: BTreeMap<WorldRank, u64>,
+    pub(crate) locks: SmallMap<WorldRank, u64>,
     pub(crate) is_freed: bool,
 }
 
@@ -275,14 +275,14 @@ impl Window {
 
     /// Returns the part of a member in an epoch.
     pub(crate) fn party(&mut self, number: u64, rank: WorldRank) -> Option<&mut Party> {
-        self.epoch(number)?.parties.get_mut(&rank)
+        self.epoch(number)?.parties.get_mut(rank)
     }
 
     /// Returns true if an epoch of fences needs no `FINISH` to a member: all operations so far that were sent or carried out
     /// are complete there. The barrier tells of the end of the epoch.
     pub(crate) fn ends_silently(&self, number: u64, rank: WorldRank) -> bool {
         let epoch = self.epochs.get(number).filter(|epoch| matches!(epoch.kind, Kind::Fence { .. }));
-        let party = epoch.and_then(|epoch| epoch.parties.get(&rank));
+        let party = epoch.and_then(|epoch| epoch.parties.get(rank));
         party.is_some_and(|party| party.are_packets_applied() && party.transfers == 0)
     }
 
@@ -298,7 +298,7 @@ impl Window {
 
     /// Returns true if the window of a member is known to be dynamic.
     pub(crate) fn is_dynamic_at(&self, rank: WorldRank) -> bool {
-        let contact = self.members.get(&rank).map(|member| member.contact);
+        let contact = self.members.get(rank).map(|member| member.contact);
         matches!(contact, Some(Contact::Known(traits)) if traits.is_dynamic())
     }
 
@@ -322,7 +322,7 @@ impl Window {
         if rank == own {
             return self.own_lock_word();
         }
-        let member = self.members.get(&rank)?;
+        let member = self.members.get(rank)?;
         let (Contact::Known(traits), Mapping::Mapped(mapped)) = (member.contact, &member.mapping) else {
             return None;
         };
@@ -365,7 +365,7 @@ impl Window {
     /// Returns the error that names a member which takes no part in a barrier, if there is one.
     pub(crate) fn failure(&self, space: Space, number: u64, fate: Fate) -> Option<Error> {
         let rank = self.missing(space, number)?;
-        let known = self.members.get(&rank).and_then(|member| member.failure.as_deref().cloned());
+        let known = self.members.get(rank).and_then(|member| member.failure.as_deref().cloned());
         let cause = known.unwrap_or_else(|| match self.failed {
             Some(_) => Cause::Died("reported by another member".into()),
             None => Cause::Left,
@@ -415,7 +415,7 @@ pub(crate) struct Epoch {
     opened: u64,
     pub(crate) closed: Option<u64>,
     /// The members that take part. For epochs of all members, those with operations.
-    pub(crate) parties: BTreeMap<WorldRank, Party>,
+    pub(crate) parties: SmallMap<WorldRank, Party>,
     /// The number of parties that are not over.
     pub(crate) left: usize,
     pub(crate) barrier: Option<Barrier>,
@@ -450,7 +450,7 @@ impl Epoch {
             is_active: false,
             opened,
             closed: None,
-            parties: BTreeMap::new(),
+            parties: SmallMap::default(),
             left: 0,
             barrier: None,
             request: None,
@@ -460,6 +460,13 @@ impl Epoch {
 
     pub(crate) fn view(&self) -> View<'_> {
         View { kind: &self.kind, is_active: self.is_active, opened: self.opened, closed: self.closed }
+    }
+
+    /// Adds the part of a member that takes no part yet.
+    pub(crate) fn add_party(&mut self, rank: WorldRank, party: Party) {
+        assert!(!self.parties.contains(rank), "the member took no part");
+        self.parties.insert(rank, party);
+        self.left += 1;
     }
 
     /// Returns true if operations of the epoch may have been carried out: see [`Party::has_begun`].
@@ -877,4 +884,4 @@ pub(crate) enum Mapping {
 }
 
 /// A process may have a million windows (`Config::windows_max`), so the state of one is small.
-const _: () = assert!(size_of::<Window>() <= 440);
+const _: () = assert!(size_of::<Window>() <= 456);

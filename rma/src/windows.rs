@@ -50,9 +50,11 @@ pub struct Config {
     /// The largest number of packets to one peer whose answer is awaited. It must be at most
     /// [`answers_max`](samite_fabric::link::Config::answers_max) of the peer's link.
     pub questions_max: u32,
-    /// The largest number of bytes of one put or get by the port. A longer operation consists of several.
+    /// The largest number of bytes of one put or get by the port. A longer operation consists of several. Those whose bytes
+    /// are copied have at most 256 KiB each.
     pub put_chunk: usize,
-    /// The largest number of puts and gets by the port to one peer that are under way.
+    /// The largest number of puts and gets by the port to one peer that are under way, if they have at most 256 KiB each.
+    /// The number of longer ones is smaller in proportion.
     pub puts_max: usize,
     /// The budget, in bytes, for operations that came with requests for locks ([`Hints::aggregate`]) and whose answers
     /// are not sent. If it is used up, this process ignores the operations and grants the lock, and the member sends
@@ -74,7 +76,7 @@ impl Default for Config {
             regions_max: 1 << 20,
             early_max: 4096,
             questions_max: 64,
-            put_chunk: 256 << 10,
+            put_chunk: 1 << 20,
             puts_max: 16,
             attached_max: 64 << 20,
         }
@@ -560,7 +562,7 @@ impl Window {
             let left =
                 epoch.parties.values().filter(|party| party.state != crate::window::State::Over).count();
             assert_eq!(epoch.left, left, "the parties of epoch {number} that are not over");
-            assert_eq!(self.active.contains(&number), epoch.is_active, "epoch {number}");
+            assert_eq!(self.active.contains(number), epoch.is_active, "epoch {number}");
             assert!(
                 !epoch.is_active || number < self.deferred || self.hints.overtake,
                 "epochs before {number} are activated"
@@ -571,7 +573,7 @@ impl Window {
         assert!(self.bare.is_none() || self.epochs.is_empty(), "a bare epoch is alone");
         let are_active = self.epochs.before(self.deferred).all(|epoch| epoch.is_active);
         assert!(are_active, "epochs before {} are activated", self.deferred);
-        for (rank, member) in &self.members {
+        for (rank, member) in self.members.iter() {
             assert!(
                 member.held.is_empty() || matches!(member.contact, Contact::Asked),
                 "packets to rank {rank} wait for its answer"

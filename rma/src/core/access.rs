@@ -1,7 +1,5 @@
 //! The steps of access epochs: recorded, passed on when the target permits, and sent.
 
-use std::collections::btree_map::Entry;
-
 use samite_fabric::link::{Fate, Link, WorldRank};
 use samite_fabric::{Port, Remote};
 
@@ -33,7 +31,7 @@ impl Core<'_> {
         let aggregates = self.window.hints.aggregate;
         let Some(epoch) = self.window.epoch(number) else { return };
         let mut is_new = false;
-        let party = epoch.parties.entry(rank).or_insert_with(|| {
+        let party = epoch.parties.get_or_insert_with(rank, || {
             is_new = true;
             Default::default()
         });
@@ -73,9 +71,8 @@ impl Core<'_> {
     /// operation can then be carried out within the call, if the permission is there.
     pub(crate) fn seek_access(&mut self, number: u64, rank: WorldRank) {
         let Some(epoch) = self.window.epoch(number).filter(|epoch| epoch.is_active) else { return };
-        if let Entry::Vacant(party) = epoch.parties.entry(rank) {
-            party.insert(Party::default());
-            epoch.left += 1;
+        if !epoch.parties.contains(rank) {
+            epoch.add_party(rank, Party::default());
             self.ask(number, rank);
         }
     }
@@ -84,7 +81,7 @@ impl Core<'_> {
     pub(super) fn ask(&mut self, number: u64, rank: WorldRank) {
         let (kind, ordinal) = {
             let Some(epoch) = self.window.epoch(number) else { return };
-            let Some(party) = epoch.parties.get(&rank).filter(|party| party.state == State::Idle) else {
+            let Some(party) = epoch.parties.get(rank).filter(|party| party.state == State::Idle) else {
                 return;
             };
             (epoch.kind.clone(), party.ordinal)
@@ -164,7 +161,7 @@ impl Core<'_> {
     pub(super) fn pass_lock(&mut self, number: u64, rank: WorldRank) {
         let Some(epoch) = self.window.epochs.get(number) else { return };
         let flag = self.window.lock_flag(&epoch.kind);
-        let party = epoch.parties.get(&rank).filter(|party| flag == PASSES && party.state == State::Asked);
+        let party = epoch.parties.get(rank).filter(|party| flag == PASSES && party.state == State::Asked);
         if let Some(ordinal) = party.map(|party| party.ordinal) {
             self.note(rank, kind::LOCK, Note::new(ordinal, 0).flagged(flag));
         }
@@ -276,7 +273,7 @@ impl Core<'_> {
         if path::choose(action, operation.len, Means::MAPPED) != Path::Memory {
             return false;
         }
-        let Some(Contact::Known(traits)) = self.window.members.get(&rank).map(|member| member.contact) else {
+        let Some(Contact::Known(traits)) = self.window.members.get(rank).map(|member| member.contact) else {
             return false;
         };
         let base = check_place(rank, traits, operation).expect("it was checked");
@@ -332,7 +329,7 @@ impl Core<'_> {
     pub(super) fn check_party(&mut self, number: u64, rank: WorldRank) {
         let Some(epoch) = self.window.epoch(number) else { return };
         let is_start = matches!(epoch.kind, Kind::Start(_));
-        let Some(party) = epoch.parties.get_mut(&rank) else { return };
+        let Some(party) = epoch.parties.get_mut(rank) else { return };
         let is_sent = is_start && party.closing == Closing::Sent;
         let is_closed = party.closing == Closing::Answered || is_sent;
         if !is_closed || !party.is_done() || party.state == State::Over {
@@ -347,7 +344,7 @@ impl Core<'_> {
     /// Ends a party in any state.
     pub(super) fn end_party(&mut self, number: u64, rank: WorldRank, error: Option<Error>) {
         let Some(epoch) = self.window.epoch(number) else { return };
-        let Some(party) = epoch.parties.get_mut(&rank).filter(|party| party.state != State::Over) else {
+        let Some(party) = epoch.parties.get_mut(rank).filter(|party| party.state != State::Over) else {
             return;
         };
         party.state = State::Over;
@@ -362,7 +359,7 @@ impl Core<'_> {
 impl Window {
     /// Returns a target's part in the memory of this process. The first call tries to map it.
     pub(crate) fn mapped<P: Port>(&mut self, link: &Link, port: &mut P, rank: WorldRank) -> Option<&Mapped> {
-        let member = self.members.get_mut(&rank)?;
+        let member = self.members.get_mut(rank)?;
         let Contact::Known(traits) = member.contact else { return None };
         if matches!(member.mapping, Mapping::Untried) {
             let at = Remote { key: traits.key.get(), address: traits.address.get() };

@@ -36,7 +36,7 @@ impl Core<'_> {
     pub(crate) fn urge(&mut self, number: u64, rank: WorldRank) {
         let Some(epoch) = self.window.epoch(number) else { return };
         let is_active = epoch.is_active;
-        let Some(party) = epoch.parties.get_mut(&rank) else { return };
+        let Some(party) = epoch.parties.get_mut(rank) else { return };
         party.is_urged = true;
         if is_active {
             self.ask(number, rank);
@@ -46,9 +46,10 @@ impl Core<'_> {
     /// Returns true if the operations of an epoch may travel with the request for its lock.
     pub(super) fn may_attach(&mut self, number: u64, rank: WorldRank) -> bool {
         self.window.hints.aggregate
-            && self.window.epoch(number).is_some_and(|epoch| {
-                matches!(epoch.kind, Kind::Lock { .. }) && epoch.parties.contains_key(&rank)
-            })
+            && self
+                .window
+                .epoch(number)
+                .is_some_and(|epoch| matches!(epoch.kind, Kind::Lock { .. }) && epoch.parties.contains(rank))
     }
 
     /// Returns the request for the lock of an epoch, and the operations to attach if the whole epoch fits in a packet.
@@ -63,7 +64,7 @@ impl Core<'_> {
         let attached = self.attachment(number, rank, traits, packet_max);
         let epoch = self.window.epochs.get(number)?;
         let flag = self.window.lock_flag(&epoch.kind);
-        let ordinal = epoch.parties.get(&rank).map_or(0, |party| party.ordinal);
+        let ordinal = epoch.parties.get(rank).map_or(0, |party| party.ordinal);
         let token = if attached.is_some() { number } else { 0 };
         let note = Note::new(ordinal, token).flagged(flag);
         Some((Note { generation: traits.generation, ..note }, attached))
@@ -97,7 +98,7 @@ impl Core<'_> {
         traits: Traits,
         packet_max: usize,
     ) -> Option<Vec<u8>> {
-        let party = self.window.epoch(number)?.parties.get(&rank)?;
+        let party = self.window.epoch(number)?.parties.get(rank)?;
         let ends = matches!(party.steps.back(), Some(Step::Close(false)));
         let count = party.steps.len().checked_sub(1).filter(|count| ends && *count > 0)?;
         // The traits have the number of bytes behind the head of a reply.
@@ -133,7 +134,7 @@ impl Core<'_> {
     /// released. `results` are the former bytes that they ask for.
     pub(crate) fn applied(&mut self, rank: WorldRank, note: &Note, results: &[u8]) -> Result<(), Violation> {
         let number = note.token.get();
-        let party = self.window.epoch(number).map(|epoch| epoch.parties.get_mut(&rank));
+        let party = self.window.epoch(number).map(|epoch| epoch.parties.get_mut(rank));
         let party = match party {
             None => {
                 self.link.note_stale();

@@ -65,7 +65,7 @@ impl Core<'_> {
     pub(super) fn abort_party(&mut self, number: u64, rank: WorldRank) {
         let Some(epoch) = self.window.epoch(number) else { return };
         let (is_start, is_active) = (matches!(epoch.kind, Kind::Start(_)), epoch.is_active);
-        let Some(party) = epoch.parties.get_mut(&rank) else { return };
+        let Some(party) = epoch.parties.get_mut(rank) else { return };
         if party.closing != Closing::No || party.state == State::Over {
             return;
         }
@@ -132,7 +132,7 @@ impl Core<'_> {
     pub(crate) fn fail_party(&mut self, number: u64, rank: WorldRank, cause: &Cause) {
         let error = |fate| Error::peer_failed(rank, cause.clone(), fate);
         let Some(epoch) = self.window.epoch(number) else { return };
-        let Some(party) = epoch.parties.get_mut(&rank) else { return };
+        let Some(party) = epoch.parties.get_mut(rank) else { return };
         let fate = if party.has_begun(&epoch.kind) { Fate::Unknown } else { Fate::NotDelivered };
         let of_steps = if party.attached != Attached::No { Fate::Unknown } else { Fate::NotDelivered };
         for step in std::mem::take(&mut party.steps) {
@@ -179,7 +179,7 @@ impl Core<'_> {
 
     /// Returns the epochs in which a member takes part.
     fn epochs_with(&self, rank: WorldRank) -> Vec<u64> {
-        let epochs = self.window.epochs.iter().filter(|epoch| epoch.parties.contains_key(&rank));
+        let epochs = self.window.epochs.iter().filter(|epoch| epoch.parties.contains(rank));
         epochs.map(|epoch| epoch.number).collect()
     }
 
@@ -197,7 +197,7 @@ impl Core<'_> {
 
     /// Drops the operations to a member that are not sent. Synchronization with the member stays queued.
     pub(crate) fn drop_operations(&mut self, rank: WorldRank, error: &Error) {
-        let Some(member) = self.window.members.get_mut(&rank) else { return };
+        let Some(member) = self.window.members.get_mut(rank) else { return };
         for item in std::mem::take(&mut member.held) {
             match item {
                 Item::Step { epoch, step: Step::Operation(operation), .. } => {

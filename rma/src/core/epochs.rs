@@ -35,13 +35,13 @@ impl Core<'_> {
     }
 
     pub(super) fn activate(&mut self, number: u64) {
-        self.window.active.insert(number);
+        self.window.active.insert(number, ());
         let Some(epoch) = self.window.epochs.get_mut(number) else { return };
         epoch.is_active = true;
         self.window.tally.add(epoch.view());
         let is_exposure = matches!(epoch.kind, Kind::Post(_));
         let opening = if let Kind::Fence { opening } = epoch.kind { opening } else { 0 };
-        let ranks: Ranks = epoch.parties.keys().copied().collect();
+        let ranks: Ranks = epoch.parties.keys().collect();
         if opening > 0 {
             self.open_fence(opening);
         }
@@ -67,7 +67,7 @@ impl Core<'_> {
         let is_waiting = |member: &Member| member.asked > 0 && member.asked <= opening;
         let waiting = self.window.members.iter_mut().filter(|(_, member)| is_waiting(member));
         let waiting: Vec<_> =
-            waiting.map(|(rank, member)| (*rank, (member.asked, member.told) = (0, opening))).collect();
+            waiting.map(|(rank, member)| (rank, (member.asked, member.told) = (0, opening))).collect();
         for (rank, ()) in waiting {
             self.note(rank, kind::OPENED, Note::new(opening, 0));
         }
@@ -76,7 +76,7 @@ impl Core<'_> {
     /// Begins the exposure of an epoch to one member.
     pub(super) fn expose(&mut self, number: u64, rank: WorldRank) {
         let Some(epoch) = self.window.epoch(number) else { return };
-        let Some(party) = epoch.parties.get_mut(&rank).filter(|party| party.state == State::Idle) else {
+        let Some(party) = epoch.parties.get_mut(rank).filter(|party| party.state == State::Idle) else {
             return;
         };
         party.state = State::Asked;
@@ -116,7 +116,7 @@ impl Core<'_> {
     pub(super) fn living_parties(&self, number: u64) -> Ranks {
         let Some(epoch) = self.window.epochs.get(number) else { return Ranks::new() };
         let living = epoch.parties.iter().filter(|(_, party)| party.state != State::Over);
-        living.map(|(rank, _)| *rank).collect()
+        living.map(|(rank, _)| rank).collect()
     }
 
     pub(super) fn queue_close(&mut self, number: u64, rank: WorldRank, is_aborted: bool) {
@@ -168,7 +168,7 @@ impl Core<'_> {
             self.requests.end(id, epoch.error.or(failure).map_or(Ok(()), Err));
         }
         self.counters.epochs += 1;
-        self.window.active.remove(&number);
+        self.window.active.remove(number);
         self.rescan();
     }
 
@@ -176,7 +176,7 @@ impl Core<'_> {
     fn note_owed(&mut self) {
         for round in 0..barrier::rounds(self.window.group.len()) {
             for partner in self.partners(barrier::successors, round) {
-                let waiting = self.window.members.get_mut(&partner);
+                let waiting = self.window.members.get_mut(partner);
                 if let Some(member) = waiting.filter(|member| !member.held.is_empty() && !member.owes) {
                     member.owes = true;
                     self.outbox.of(member.peer).owed += 1;
@@ -252,7 +252,7 @@ impl Core<'_> {
             }
         }
         self.others().all(|rank| {
-            self.window.members.get(&rank).is_some_and(|member| member.frees() || member.failure.is_some())
+            self.window.members.get(rank).is_some_and(|member| member.frees() || member.failure.is_some())
         })
     }
 
@@ -280,7 +280,7 @@ impl Core<'_> {
         let ends = |epoch: &&Epoch| self.window.fence_failure(epoch.number).is_some();
         let fences = self.window.epochs.iter().filter(ends);
         let parties =
-            fences.flat_map(|epoch| epoch.parties.iter().map(|(rank, party)| (epoch.number, *rank, party)));
+            fences.flat_map(|epoch| epoch.parties.iter().map(|(rank, party)| (epoch.number, rank, party)));
         let waiting = parties.filter(|(.., party)| party.state == State::Asked);
         let waiting: Vec<_> = waiting.map(|(number, rank, _)| (number, rank)).collect();
         waiting.into_iter().for_each(|(number, rank)| self.end_fence_access(number, rank));

@@ -35,7 +35,7 @@ impl Core<'_> {
     }
 
     pub(crate) fn touch_active(&mut self) {
-        self.touched.extend(self.window.active.iter().copied());
+        self.touched.extend(self.window.active.keys());
     }
 
     /// Handles a lock that was granted.
@@ -55,7 +55,7 @@ impl Core<'_> {
     /// if no other epoch awaits a lock.
     pub(super) fn lock_obtained(&mut self, held: bool) {
         if !held && self.window.holds_lock() {
-            let active: Numbers = self.window.active.iter().copied().collect();
+            let active: Numbers = self.window.active.keys().collect();
             for number in active {
                 for rank in self.living_parties(number) {
                     self.pass_lock(number, rank);
@@ -99,7 +99,7 @@ impl Core<'_> {
             self.note(rank, kind::DONE, Note::new(ordinal, 0).flagged(true));
         }
         let is_access = |epoch: &&Epoch| {
-            let party = epoch.parties.get(&rank);
+            let party = epoch.parties.get(rank);
             matches!(epoch.kind, Kind::Start(_)) && party.is_some_and(|party| party.ordinal == ordinal)
         };
         let access = self.window.epochs.iter().find(is_access).map(|epoch| epoch.number);
@@ -129,12 +129,12 @@ impl Core<'_> {
     ) -> Numbers {
         let is_waiting = |number: &u64| {
             self.window.epochs.get(*number).is_some_and(|epoch| {
-                let party = epoch.parties.get(&rank);
+                let party = epoch.parties.get(rank);
                 is_of(&epoch.kind)
                     && party.is_some_and(|party| party.state == State::Asked && has_ordinal(party.ordinal))
             })
         };
-        self.window.active.iter().copied().filter(is_waiting).collect()
+        self.window.active.keys().filter(is_waiting).collect()
     }
 
     pub(super) fn grant(&mut self, number: u64, rank: WorldRank) {
@@ -160,7 +160,7 @@ impl Core<'_> {
             self.link.note_stale();
             return Ok(());
         };
-        match epoch.parties.get_mut(&rank) {
+        match epoch.parties.get_mut(rank) {
             Some(party) if party.closing == Closing::Sent => {
                 party.closing = Closing::Answered;
                 if let Some(error) = error {
@@ -296,7 +296,7 @@ impl Core<'_> {
     /// Ends a member's lock or its request. Returns false if it has none.
     pub(super) fn release_lock(&mut self, rank: WorldRank) -> bool {
         let released = self.window.lock.release(rank);
-        let attached = self.window.members.get_mut(&rank).and_then(|member| member.attached.take());
+        let attached = self.window.members.get_mut(rank).and_then(|member| member.attached.take());
         self.outbox.attached -= attached.map_or(0, |attached| attached.cost());
         self.grant_locks();
         self.resume_word();

@@ -22,8 +22,7 @@ impl Windows {
         let is_alone =
             window.generation == id.generation && window.bare.is_none() && window.epochs.is_empty();
         let may_take = is_alone && !window.open.is_freed && !window.hints.aggregate;
-        let is_living =
-            may_take && window.members.get(&target).is_some_and(|member| member.failure.is_none());
+        let is_living = may_take && window.members.get(target).is_some_and(|member| member.failure.is_none());
         let own = link.identity().rank;
         if !is_living || !window.lock_word(target, own)?.take(own) {
             return None;
@@ -76,9 +75,8 @@ impl Core<'_> {
         let number = epoch.number;
         let party = Party { state: State::Granted, is_by_lock_word: true, ..Default::default() };
         epoch.is_active = true;
-        epoch.parties.insert(target, party);
-        epoch.left = 1;
-        self.window.active.insert(number);
+        epoch.add_party(target, party);
+        self.window.active.insert(number, ());
         self.window.deferred = number + 1;
         self.window.open.locks.insert(target, number);
     }

@@ -180,7 +180,7 @@ impl Windows {
             if core.window.open.access.is_some() {
                 return Err(Error::WrongState { call: "lock", open: "an access epoch" });
             }
-            if core.window.open.locks.contains_key(&target) {
+            if core.window.open.locks.contains(target) {
                 return Err(Error::WrongState {
                     call: "lock",
                     open: "an epoch with a lock of the same rank",
@@ -255,7 +255,7 @@ impl Windows {
                     return Err(Error::WrongState { call: "close", open: "an epoch of a fence" });
                 }
                 Kind::Lock { target, .. } => {
-                    core.window.open.locks.remove(&target);
+                    core.window.open.locks.remove(target);
                 }
                 Kind::Post(_) => core.window.open.exposure = None,
                 Kind::Start(_) | Kind::LockAll => core.window.open.access = None,
@@ -623,11 +623,11 @@ impl Core<'_> {
         if party.state != State::Granted || !party.steps.is_empty() || !party.is_done() {
             return Err(Error::WrongState { call, open: "an epoch whose lock is not granted" });
         }
-        let is_exposure = |number: &u64| {
-            let epoch = self.window.epochs.get(*number);
+        let is_exposure = |number| {
+            let epoch = self.window.epochs.get(number);
             epoch.is_some_and(|epoch| matches!(epoch.kind, Kind::Post(_) | Kind::Fence { .. }))
         };
-        if self.window.active.iter().any(is_exposure) {
+        if self.window.active.keys().any(is_exposure) {
             return Err(Error::WrongState { call, open: "an exposure epoch" });
         }
         if self.window.is_taken {
@@ -811,8 +811,7 @@ impl Core<'_> {
         };
         let failure = member.failure.as_deref().cloned();
         if let Some(epoch) = self.window.epoch(number) {
-            epoch.parties.insert(rank, Party { ordinal, ..Default::default() });
-            epoch.left += 1;
+            epoch.add_party(rank, Party { ordinal, ..Default::default() });
         }
         if let Some(cause) = failure {
             self.fail_party(number, rank, &cause);
@@ -873,14 +872,14 @@ impl Core<'_> {
     ) -> Result<BTreeSet<WorldRank>, Error> {
         fence(Ordering::SeqCst);
         let parties = &self.window.epoch(number).ok_or(Error::NoSuchEpoch)?.parties;
-        let is_chosen = |rank: &WorldRank| target.is_none_or(|target| target == *rank);
+        let is_chosen = |rank| target.is_none_or(|target| target == rank);
         let (over, living): (Vec<_>, Vec<_>) = parties
             .iter()
-            .filter(|(rank, _)| is_chosen(rank))
+            .filter(|(rank, _)| is_chosen(*rank))
             .partition(|(_, party)| party.state == State::Over);
         let awaited =
-            living.into_iter().filter(|(_, party)| is_needed(party)).map(|(rank, _)| *rank).collect();
-        let over: Vec<_> = over.into_iter().map(|(rank, _)| *rank).collect();
+            living.into_iter().filter(|(_, party)| is_needed(party)).map(|(rank, _)| rank).collect();
+        let over: Vec<_> = over.into_iter().map(|(rank, _)| rank).collect();
         over.into_iter().try_for_each(|rank| self.check_living(rank))?;
         Ok(awaited)
     }

@@ -26,7 +26,7 @@ use super::Windows;
 use super::outbound::Progress;
 use crate::core::{Core, check_place};
 use crate::outbox::Item;
-use crate::path::Path;
+use crate::path::{Path, SLAB_LEN};
 use crate::serves::{SERVES_MAX, ServeId};
 use crate::transfers::{Buffer, LandingSlab, SLABS_MAX, Transfer, TransferId};
 use crate::window::{Contact, Operation, State, Step};
@@ -98,14 +98,14 @@ impl Windows {
         }
         let state = self.outbox.of(to);
         let limits = state.limits;
-        if state.pieces >= self.config.puts_max || !state.flushes.is_empty() {
-            return Ok(Some(Progress::Waits(Turn::NoAnswer)));
-        }
         let traits = reached.traits;
         let (at, left) = next_run(place.2, traits, operation);
         let remote = Remote { key: traits.key.get(), address: traits.address.get().wrapping_add(at) };
         let is_read = reached.way == Path::Get;
         let len = if is_read { limits.get_max } else { limits.put_max }.min(left);
+        if state.pieces >= pieces_max(self.config.puts_max, len) || !state.flushes.is_empty() {
+            return Ok(Some(Progress::Waits(Turn::NoAnswer)));
+        }
         let Some((local, slab)) = self.outbox.transfers.of(id).buffer.local(operation.sent, len) else {
             // The end of a get frees a slab, and then the peer is listed again.
             return Ok(Some(Progress::Waits(Turn::NoAnswer)));
@@ -217,16 +217,16 @@ impl Windows {
     ) -> Result<Option<Turn>, PortError> {
         let state = self.outbox.of(to);
         let Some(&id) = state.serves.front() else { return Ok(None) };
-        if state.serve_pieces >= self.config.puts_max {
-            return Ok(Some(Turn::NoAnswer));
-        }
         let (put_max, pieces) = (state.limits.put_max, state.serve_pieces);
         let serve = self.outbox.serves.of(id);
+        let len = put_max.min(serve.len - serve.posted);
+        if pieces >= pieces_max(self.config.puts_max, len) {
+            return Ok(Some(Turn::NoAnswer));
+        }
         let not_registered = PortError::Unsupported { what: "put from memory that is not registered" };
         let Some(path) = out.link.peer(to).path() else { return Ok(Some(Turn::NoAnswer)) };
         let registered = self.windows[serve.window.slot as usize].registration(out.port.path(path)?);
         let registration = registered.ok_or(not_registered)?;
-        let len = put_max.min(serve.len - serve.posted);
         let from = registration.local(serve.at + serve.posted, len);
         let address = serve.into.address.wrapping_add(serve.posted as u64);
         match out.put(path, from, Remote { address, ..serve.into }, Protocol::Rma, id.key())? {
@@ -283,7 +283,7 @@ impl Windows {
         (window, _, rank): (WindowId, u64, WorldRank),
         operation: &Operation,
     ) -> Option<Reached> {
-        let member = self.window(window).ok()?.members.get(&rank)?;
+        let member = self.window(window).ok()?.members.get(rank)?;
         let Contact::Known(traits) = member.contact else { return None };
         // The rest of an operation takes the way of its first bytes.
         if operation.sent > 0 && operation.transfer.is_none() {
@@ -360,7 +360,7 @@ impl Windows {
         len: usize,
     ) -> Option<Buffer> {
         let limits = self.outbox.of(peer).limits;
-        let part = if way == Path::Get { limits.get_max } else { limits.put_max };
+        let part = if way == Path::Get { limits.get_slab() } else { limits.put_slab() };
         let most = self.config.puts_max.min(SLABS_MAX).saturating_sub(self.outbox.of(peer).slabs);
         let mut slabs = Vec::new();
         while slabs.len() < most.min(len.div_ceil(part)) {
@@ -380,6 +380,9 @@ impl Windows {
         self.copy_piece(id, slab, done.result.is_ok());
         let peer = self.outbox.transfers.piece_ended(id, done.result.is_err());
         self.outbox.of(peer).pieces -= 1;
+        if self.outbox.of(peer).pieces > 0 && link.peer(peer).is_alive() {
+            self.tell_under_way(link, peer);
+        }
         link.defer();
         Self::check_piece(link, peer, done)
     }
@@ -499,7 +502,7 @@ impl Core<'_> {
         let party = self.window.party(number, rank);
         let is_alone = party.is_some_and(|party| party.is_after_flush && party.is_flushed());
         let is_put = operation.action == Action::Put && operation.form.is_none();
-        let member = self.window.members.get(&rank).filter(|_| is_alone && is_put);
+        let member = self.window.members.get(rank).filter(|_| is_alone && is_put);
         member.is_some_and(|member| {
             let is_registered = matches!(member.contact, Contact::Known(traits) if traits.key.get() != 0);
             is_registered && self.outbox.of(member.peer).limits.put_max > 0
@@ -520,14 +523,14 @@ impl Core<'_> {
         if !is_granted || self.window.mapped(self.link, port, rank).is_some() {
             return false;
         }
-        let Some(member) = self.window.members.get(&rank) else { return false };
+        let Some(member) = self.window.members.get(rank) else { return false };
         let (Contact::Known(traits), peer) = (member.contact, member.peer) else { return false };
         let is_put = self.outbox.way(peer, traits, &operation) == Path::Put
             || self.puts_short(number, rank, &operation);
         if !is_put || self.check_budget(&operation).is_err() {
             return false;
         }
-        let part = self.outbox.of(peer).limits.put_max;
+        let part = self.outbox.of(peer).limits.put_slab();
         let most = self.config.puts_max.saturating_sub(self.outbox.of(peer).slabs);
         let Some(slabs) = fill_slabs(&mut Out { port, link: self.link }, peer, part, most, data) else {
             return false;
@@ -540,6 +543,11 @@ impl Core<'_> {
         self.record(number, rank, Step::Operation(Box::new(operation)));
         true
     }
+}
+
+/// Returns the largest number of puts or gets of this length that may be under way to one peer.
+fn pieces_max(puts_max: usize, len: usize) -> usize {
+    (puts_max * SLAB_LEN / len.max(SLAB_LEN)).max(2)
 }
 
 /// Copies bytes to at most `most` slabs of `part` bytes. Returns `None` if they are not enough.

@@ -177,7 +177,7 @@ impl Windows {
 
 impl Window {
     fn unfinished(&self, link: &Link) -> Option<Awaiting> {
-        let active = self.active.iter().filter_map(|number| self.epochs.get(*number));
+        let active = self.active.keys().filter_map(|number| self.epochs.get(number));
         // The request of an epoch that was ended early has ended.
         let mut closed = active.filter(|epoch| epoch.closed.is_some() && epoch.request.is_some()).peekable();
         closed.peek()?;
@@ -185,12 +185,12 @@ impl Window {
         let awaited = closed.flat_map(|epoch| self.awaited_by_active(epoch, link));
         awaited.min_by_key(|awaiting| awaiting.rank == own).or_else(|| {
             let mut waiting = self.members.iter().filter(|(_, member)| member.needs_window());
-            waiting.next().map(|(rank, _)| self.awaiting(*rank, Event::Window, link))
+            waiting.next().map(|(rank, _)| self.awaiting(rank, Event::Window, link))
         })
     }
 
     fn awaiting(&self, rank: WorldRank, event: Event, link: &Link) -> Awaiting {
-        let is_stopped = self.members.get(&rank).is_some_and(|member| link.peer(member.peer).is_stopped());
+        let is_stopped = self.members.get(rank).is_some_and(|member| link.peer(member.peer).is_stopped());
         Awaiting { rank, event, is_stopped }
     }
 
@@ -202,12 +202,8 @@ impl Window {
             return self.awaited_by_active(epoch, link);
         }
         let mut awaited = Vec::new();
-        for earlier in self
-            .active
-            .iter()
-            .filter(|active| **active < number)
-            .filter_map(|active| self.epochs.get(*active))
-        {
+        let earlier = self.active.keys().take_while(|active| *active < number);
+        for earlier in earlier.filter_map(|active| self.epochs.get(active)) {
             if earlier.closed.is_none() {
                 awaited.push(self.awaiting(own, Event::EarlierEpoch, link));
             }
@@ -217,7 +213,7 @@ impl Window {
     }
 
     fn awaited_by_active(&self, epoch: &Epoch, link: &Link) -> Vec<Awaiting> {
-        let of = |(rank, party): (&WorldRank, &Party)| {
+        let of = |(rank, party): (WorldRank, &Party)| {
             let contact = self.members.get(rank).map(|member| &member.contact);
             let event = match (&epoch.kind, party.state) {
                 (_, State::Over) => return None,
@@ -227,7 +223,7 @@ impl Window {
                 (Kind::Lock { .. } | Kind::LockAll, _) => Event::Lock,
                 _ => Event::Exposure,
             };
-            Some(self.awaiting(*rank, event, link))
+            Some(self.awaiting(rank, event, link))
         };
         let mut awaited: Vec<_> = epoch.parties.iter().filter_map(of).collect();
         if let Some(barrier) = epoch.barrier
@@ -243,7 +239,7 @@ impl Window {
                     true => member.frees() || member.failure.is_some(),
                     false => heard(member, barrier.space) >= barrier.number,
                 };
-                !self.members.get(rank).is_some_and(|member| is_heard(member))
+                !self.members.get(*rank).is_some_and(|member| is_heard(member))
             };
             let partners = partners.into_iter().filter_map(|index| self.group.rank(index));
             let missing = partners.filter(is_missing);

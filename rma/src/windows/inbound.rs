@@ -251,7 +251,7 @@ impl Windows {
                 && core
                     .window
                     .members
-                    .get(&rank)
+                    .get(rank)
                     .is_some_and(|member| !matches!(member.contact, Contact::None));
             if is_asked {
                 core.met(rank, traits);
@@ -277,7 +277,7 @@ impl Windows {
             return Ok(());
         };
         let rank = link.peer(from).rank();
-        match window.members.get(&rank) {
+        match window.members.get(rank) {
             Some(member) if member.failure.is_some() => {
                 link.note_stale();
                 Ok(())

@@ -182,7 +182,8 @@ impl Windows {
                 let Some(open) = self.windows.get_mut(window.slot as usize) else {
                     return Ok(Progress::Over);
                 };
-                let Some(Contact::Known(traits)) = open.members.get(rank).map(|member| member.contact) else {
+                let Some(Contact::Known(traits)) = open.members.get(*rank).map(|member| member.contact)
+                else {
                     unreachable!("steps wait until the traits are known")
                 };
                 match step {
@@ -304,7 +305,7 @@ fn closing_note(
     is_aborted: bool,
 ) -> (u8, Note) {
     let Some(epoch) = window.epoch(number) else { unreachable!("an epoch waits for its last packets") };
-    let party = epoch.parties.get(&rank);
+    let party = epoch.parties.get(rank);
     let ordinal = party.map_or(0, |party| party.ordinal);
     match epoch.kind {
         _ if party.is_some_and(|party| party.is_by_lock_word) => {
@@ -360,7 +361,7 @@ impl Core<'_> {
         self.requests.note_sent(operation, operation.len);
         self.outbox.of(peer).unanswered += u32::from(has_reply);
         let epoch = self.window.epoch(number);
-        let party = epoch.and_then(|epoch| epoch.parties.get_mut(&rank)).expect("it was found above");
+        let party = epoch.and_then(|epoch| epoch.parties.get_mut(rank)).expect("it was found above");
         party.unanswered += usize::from(has_reply);
         party.has_packets = true;
         party.is_after_flush = false;
@@ -370,8 +371,8 @@ impl Core<'_> {
     /// Returns the peer and the traits of a target that has granted the access of an epoch, if no step and no packet
     /// waits to be sent to it.
     fn ready_target(&mut self, number: u64, rank: WorldRank) -> Option<(Peer, Traits)> {
-        self.window.epoch(number)?.parties.get(&rank).filter(|party| party.is_ready())?;
-        let member = self.window.members.get(&rank)?;
+        self.window.epoch(number)?.parties.get(rank).filter(|party| party.is_ready())?;
+        let member = self.window.members.get(rank)?;
         let Contact::Known(traits) = member.contact else { return None };
         let state = self.link.peer(member.peer);
         (state.has_answered() && state.has_no_packets_queued()).then_some((member.peer, traits))
@@ -388,7 +389,7 @@ impl Core<'_> {
         bytes: Bytes<'_>,
     ) -> bool {
         let is_ready = self.window.party(number, rank).is_some_and(|party| party.is_ready());
-        let peer = self.window.members.get(&rank).map(|member| member.peer);
+        let peer = self.window.members.get(rank).map(|member| member.peer);
         is_ready
             && peer.is_none_or(|peer| !self.outbox.has_items(peer))
             && self.carry_out(port, rank, operation, bytes)
