@@ -116,7 +116,7 @@ parameters! {
     /// puts, and the receiver cannot get the bytes itself.
     put_min: usize = 64 << 10, "bytes", 1, 1 << 40;
     /// Longest piece that one put writes. The bytes of borrowed buffers are put in pieces of at most 256 KiB.
-    put_chunk: usize = 512 << 10, "bytes", 4 << 10, 1 << 30;
+    put_chunk: usize = 1 << 20, "bytes", 4 << 10, 1 << 30;
     /// Puts of one message that are outstanding at a time. A short message to the same peer may have to wait for the
     /// bytes of that many puts.
     put_depth: usize = 3, "", 1, 256;
