@@ -12,7 +12,7 @@ use samite_launch as launch;
 use crate::apps::AppsArgs;
 use crate::behind::BehindArgs;
 use crate::benchmark::Benchmark;
-use crate::compare::{self, Comparison};
+use crate::compare::{Comparison, Outcome};
 use crate::completion::{self, CompletionArgs};
 use crate::examples::ExamplesArgs;
 use crate::failure::FailureArgs;
@@ -429,7 +429,7 @@ impl CompareArgs {
         let mut all_measured = true;
         for comparison in &comparisons {
             for &point in &comparison.points {
-                let (records, failed) = comparison.run(point, || bar.inc(1));
+                let Outcome { records, failed, mark } = comparison.run(point, || bar.inc(1));
                 all_measured &= check_rows(benchmark, &records, &failed)?;
                 bar.suspend(|| {
                     failed.iter().for_each(|error| eprintln!("samite-bench: {error}"));
@@ -440,7 +440,7 @@ impl CompareArgs {
                             say!("{}", table::Row(record));
                         }
                     }
-                    if let Some(mark) = compare::mark(&records) {
+                    if let Some(mark) = mark {
                         eprintln!("samite-bench: {mark}");
                     }
                 });

@@ -49,9 +49,8 @@ impl Comparison {
         }
     }
 
-    /// Runs all implementations at one point, and calls `progress` after each run. Returns the records in the order of
-    /// the implementations, without the implementations that failed, and the errors of those.
-    pub(crate) fn run(&self, point: Point, mut progress: impl FnMut()) -> (Vec<Record>, Vec<RunError>) {
+    /// Runs all implementations at one point, and calls `progress` after each run.
+    pub(crate) fn run(&self, point: Point, mut progress: impl FnMut()) -> Outcome<RunError> {
         self.run_with(|implementation| {
             let record = implementation.run(self.benchmark, point, self.pin);
             progress();
@@ -59,10 +58,7 @@ impl Comparison {
         })
     }
 
-    fn run_with<E>(
-        &self,
-        mut run: impl FnMut(&Implementation) -> Result<Record, E>,
-    ) -> (Vec<Record>, Vec<E>) {
+    fn run_with<E>(&self, mut run: impl FnMut(&Implementation) -> Result<Record, E>) -> Outcome<E> {
         let count = self.implementations.len();
         let mut runs = vec![Vec::new(); count];
         let mut failed: Vec<Option<E>> = (0..count).map(|_| None).collect();
@@ -76,25 +72,23 @@ impl Comparison {
                 }
             }
         }
-        let whole = |runs: &Vec<Record>| runs.len() == self.runs;
-        (self.summarize(runs.into_iter().filter(whole).collect()), failed.into_iter().flatten().collect())
+        runs.retain(|runs| runs.len() == self.runs);
+        let mark = mark(&runs);
+        Outcome { records: self.summarize(runs), failed: failed.into_iter().flatten().collect(), mark }
     }
 
     /// Summarizes the runs of each implementation in one record, and adds the ratios to the baseline.
     fn summarize(&self, runs: Vec<Vec<Record>>) -> Vec<Record> {
-        let medians = |runs: &Vec<Record>| runs.iter().map(|record| record.median).collect::<Vec<_>>();
         let mut records: Vec<Record> = runs.iter().filter_map(|runs| summary(runs)).collect();
         for place in 0..records.len() {
             let Some(baseline) = self.baseline(&records, place).filter(|&baseline| baseline != place) else {
                 continue;
             };
-            let to = medians(&runs[baseline]);
-            let quotients =
-                medians(&runs[place]).iter().zip(&to).map(|(ours, theirs)| ours / theirs).collect();
-            records[place].ratio = Spread::of(quotients).map(|Spread { median, min, max }| {
-                let to = runs[baseline][0].implementation.clone();
-                Ratio { to, median, min, max }
-            });
+            records[place].ratio =
+                quotients(&runs[place], &runs[baseline]).map(|Spread { median, min, max }| {
+                    let to = runs[baseline][0].implementation.clone();
+                    Ratio { to, median, min, max }
+                });
         }
         records
     }
@@ -124,25 +118,40 @@ impl Comparison {
     }
 }
 
-/// Returns a remark if the algorithm that Samite has chosen for a collective operation takes longer than [`MARKED`]
-/// times the fastest of its algorithms.
-pub(crate) fn mark(records: &[Record]) -> Option<String> {
-    let chosen = records.iter().find(|record| record.implementation == "samite")?;
-    let selected = records.iter().filter(|record| record.implementation.starts_with("samite="));
-    let best = selected.min_by(|a, b| a.median.total_cmp(&b.median))?;
-    let quotient = chosen.median / best.median;
-    let Record { bench, transport, ranks, bytes, .. } = chosen;
+/// The result of a comparison at one point.
+#[derive(Debug)]
+pub(crate) struct Outcome<E> {
+    /// The records in the order of the implementations, without the implementations that failed.
+    pub(crate) records: Vec<Record>,
+    /// The errors of the implementations that failed.
+    pub(crate) failed: Vec<E>,
+    /// A remark if the algorithm that Samite has chosen for a collective operation takes longer than [`MARKED`] times one
+    /// of its other algorithms.
+    pub(crate) mark: Option<String>,
+}
+
+/// Returns the quotients of runs of the same turn.
+fn quotients(runs: &[Record], to: &[Record]) -> Option<Spread> {
+    Spread::of(runs.iter().zip(to).map(|(ours, theirs)| ours.median / theirs.median).collect())
+}
+
+/// See [`Outcome::mark`].
+fn mark(runs: &[Vec<Record>]) -> Option<String> {
+    let chosen = runs.iter().find(|runs| runs[0].implementation == "samite")?;
+    let selected = runs.iter().filter(|runs| runs[0].implementation.starts_with("samite="));
+    let quotients = selected.filter_map(|runs| Some((&runs[0], quotients(chosen, runs)?.median)));
+    let (best, quotient) = quotients.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let Record { bench, transport, ranks, bytes, implementation, .. } = best;
     let bytes = bytes.unwrap_or(0);
     (quotient > MARKED).then(|| {
         format!(
             "{bench} over {transport}, {ranks} ranks, {bytes} bytes: the chosen algorithm takes {quotient:.2} times as \
-             long as {}",
-            best.implementation
+             long as {implementation}"
         )
     })
 }
 
-/// See [`mark`].
+/// See [`Outcome::mark`].
 const MARKED: f64 = 1.2;
 
 fn summary(runs: &[Record]) -> Option<Record> {
@@ -168,27 +177,28 @@ mod tests {
 
     #[test]
     fn an_algorithm_that_is_too_slow_is_marked() {
-        let records = |chosen| {
-            [("openmpi", 1.0), ("samite", chosen), ("samite=a", 2.0), ("samite=b", 3.0)]
-                .map(|(name, median)| record(name, median))
+        // In each turn everything takes longer than in the one before.
+        let runs = |chosen| {
+            let names = [("openmpi", 1.0), ("samite", chosen), ("samite=a", 2.0), ("samite=b", 3.0)];
+            names.map(|(name, median)| [1.0, 2.0, 4.0].map(|turn| record(name, turn * median)).to_vec())
         };
-        assert_eq!(mark(&records(2.3)), None);
-        let marked = mark(&records(3.0)).unwrap();
+        assert_eq!(mark(&runs(2.3)), None);
+        let marked = mark(&runs(3.0)).unwrap();
         assert!(marked.ends_with("takes 1.50 times as long as samite=a"), "{marked}");
-        assert_eq!(mark(&records(9.0)[..2]), None, "there is one algorithm");
+        assert_eq!(mark(&runs(9.0)[..2]), None, "there is one algorithm");
     }
 
     #[test]
     fn runs_take_turns_and_are_summarized() {
         let comparison = comparison(Benchmark::Latency, &["samite", "libfabric"]);
         let mut seen = Vec::new();
-        let (records, failed) = comparison.run_with(|implementation| {
+        let Outcome { records, failed, mark } = comparison.run_with(|implementation| {
             seen.push(implementation.name.clone());
             Ok::<_, ()>(record(&implementation.name, seen.len() as f64))
         });
         assert_eq!(seen, ["samite", "libfabric", "libfabric", "samite", "samite", "libfabric"]);
         assert_eq!(seen.len(), comparison.len());
-        assert!(failed.is_empty());
+        assert!(failed.is_empty() && mark.is_none());
         // The runs are 1, 4 and 5 against 2, 3 and 6.
         assert_eq!((records[0].median, records[0].min, records[0].max, records[0].runs), (4.0, 1.0, 5.0, 3));
         let ratio = records[0].ratio.clone().unwrap();
@@ -199,7 +209,7 @@ mod tests {
     #[test]
     fn a_thread_for_progress_is_compared_with_the_same_implementation_without_it() {
         let names = ["samite", "samite+progress", "mpich-5", "mpich-5+progress"];
-        let (records, _) = comparison(Benchmark::Latency, &names).run_with(|implementation| {
+        let Outcome { records, .. } = comparison(Benchmark::Latency, &names).run_with(|implementation| {
             let name = implementation.name.as_str();
             let median = if name.ends_with(WITH_PROGRESS) { 3.0 } else { 2.0 };
             Ok::<_, ()>(record(name, if name.starts_with("mpich") { 2.0 * median } else { median }))
@@ -216,7 +226,7 @@ mod tests {
         let best = |benchmark, baseline: Option<&str>| {
             let mut comparison = comparison(benchmark, &["samite", "a", "b", "broken"]);
             comparison.baseline = baseline.map(str::to_owned);
-            let (records, failed) =
+            let Outcome { records, failed, .. } =
                 comparison.run_with(|implementation| match implementation.name.as_str() {
                     "samite" => Ok(record("samite", 4.0)),
                     "a" => Ok(record("a", 2.0)),

@@ -54,6 +54,11 @@ impl Pace {
     };
 }
 
+/// The number of batches in a row that take the minimum time before batches are counted. A single one may do so with too few
+/// iterations, because the ranks connect in it, or wait for a core. And the ranks enter a batch one by one, so a barrier
+/// without others before it ends as soon as rank 0 calls it.
+const LONG_BATCHES: u32 = 3;
+
 /// One of the ranks that run a loop.
 ///
 /// All ranks call the same methods with the same arguments, unless a method says otherwise.
@@ -110,14 +115,16 @@ pub(crate) fn measure_at(
     };
     let mut iterations = 1;
     let begin = Instant::now();
-    loop {
+    let mut long = 0;
+    while long < LONG_BATCHES || begin.elapsed() < pace.warm_up {
         let time = batch(iterations)?;
         if time < pace.batch {
+            long = 0;
             let wanted = pace.batch.as_nanos() * u128::from(iterations) / time.as_nanos().max(1);
             // The first iterations are slow, and the clock is coarse.
             iterations = u64::try_from(wanted).unwrap_or(u64::MAX).clamp(iterations * 2, iterations * 10);
-        } else if begin.elapsed() >= pace.warm_up {
-            break;
+        } else {
+            long += 1;
         }
     }
     let mut figures = Vec::new();

@@ -36,15 +36,11 @@ impl Samite {
     /// The neighbours are unreachable.
     pub(crate) fn new(world: World) -> Result<Self, EndError> {
         let (rank, size) = (world.comm().rank(), world.comm().size());
-        let next = (rank.0 + 1) % size;
-        world.comm().sendrecv(
-            &[0_u8; 0],
-            Rank(next),
-            0,
-            &mut [0_u8; 0],
-            Rank((rank.0 + size - 1) % size),
-            0,
-        )?;
+        let (next, previous) = ((rank.0 + 1) % size, (rank.0 + size - 1) % size);
+        // The connection to the next rank exists when a message from it has arrived.
+        for (to, from) in [(next, previous), (previous, next)] {
+            world.comm().sendrecv(&[0_u8; 0], Rank(to), 0, &mut [0_u8; 0], Rank(from), 0)?;
+        }
         let transport = world.comm().transport(Rank(next)).unwrap_or_default();
         let comm = world.comm().clone();
         Ok(Self { world, comm, transport, exposed: None })

@@ -212,8 +212,9 @@ impl Comm {
     }
 
     /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… Returns `None` if there is
-    /// no connection to that rank: before the first message to it or from it, after it has failed or left, after the
-    /// [`World`](crate::World) was dropped, in a child of fork(2), and for an invalid rank.
+    /// no connection to that rank: before the first message to it has left or one from it has arrived, after it has
+    /// failed or left, after the [`World`](crate::World) was dropped, in a child of fork(2), and for an invalid rank. The
+    /// end of a send does not show that its message has left.
     #[must_use]
     pub fn transport(&self, rank: Rank) -> Option<String> {
         let rank = self.world_rank(rank).ok()?;

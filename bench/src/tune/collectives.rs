@@ -1,6 +1,7 @@
 //! Measures which algorithm of a collective operation is the fastest, by the number of ranks and the number of bytes.
 //!
-//! A job of each number of ranks measures all algorithms of all operations for all lengths, in turns.
+//! A job of each number of ranks measures all algorithms of an operation in turns, length by length. The algorithms are
+//! compared within a turn: the host may move the cores, and all times of the next second are then twice as long.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -13,6 +14,7 @@ use crate::implementation::algorithms_of;
 use crate::loops::{Loops, Messages};
 use crate::measure::{Pace, measure_at};
 use crate::ours::Samite;
+use crate::spread::Spread;
 
 /// The measured numbers of ranks. The default rows apply to more ranks.
 const RANKS: [u32; 3] = [2, 4, 8];
@@ -41,7 +43,7 @@ pub(super) fn tune(transport: &str, has_board: bool, runs: u32) -> Result<Rows, 
     Ok(rows)
 }
 
-/// The least median of each length by each algorithm, and the name of the algorithm.
+/// The relative time of each length by each algorithm, and the name of the algorithm.
 type Times = Vec<(usize, Vec<(String, f64)>)>;
 
 /// Runs a job, and returns its times.
@@ -68,29 +70,34 @@ fn measure(transport: &str, benchmark: Benchmark, ranks: u32, runs: u32) -> Resu
     Ok(sizes.iter().enumerate().map(|(place, &bytes)| (bytes, of(place))).collect())
 }
 
-/// Runs a rank of a job. Rank 0 prints a line for each algorithm: its name, and its least median of each length.
+/// Runs a rank of a job. Rank 0 prints a line for each algorithm: its name, and for each length its time relative to the
+/// mean of all algorithms in the same turn, as the median of the turns.
 pub(super) fn take_part(benchmark: Benchmark, runs: u32) -> Result<(), Failure> {
     let samite = Samite::new(samite::init()?)?;
     let ranks = samite.size();
     let is_first = samite.rank() == 0;
     let sizes = sizes(benchmark);
     let algorithms: Vec<_> = algorithms_of(benchmark).collect();
-    let mut least = vec![vec![f64::INFINITY; sizes.len()]; algorithms.len()];
+    let mut turns = vec![vec![Vec::new(); sizes.len()]; algorithms.len()];
     let mut loops = Loops::new(samite);
     for _ in 0..runs {
-        for ((_, selection), least) in algorithms.iter().zip(&mut least) {
-            loops.messages_mut().select(selection)?;
-            for (&bytes, least) in sizes.iter().zip(least) {
-                let point = Point { ranks, bytes, depth: None };
-                if let Some(spread) = measure_at(&mut loops, benchmark, point, &Pace::STEADY)? {
-                    *least = least.min(spread.median);
-                }
+        for (place, &bytes) in sizes.iter().enumerate() {
+            let point = Point { ranks, bytes, depth: None };
+            let mut times = Vec::new();
+            for (_, selection) in &algorithms {
+                loops.messages_mut().select(selection)?;
+                times.extend(measure_at(&mut loops, benchmark, point, &Pace::STEADY)?);
+            }
+            let mean = times.iter().map(|spread| spread.median).sum::<f64>() / times.len() as f64;
+            for (turns, spread) in turns.iter_mut().zip(times) {
+                turns[place].push(spread.median / mean);
             }
         }
     }
     if is_first {
-        for ((name, _), least) in algorithms.iter().zip(&least) {
-            let times: Vec<_> = least.iter().map(f64::to_string).collect();
+        for ((name, _), turns) in algorithms.iter().zip(turns) {
+            let median = |turns: Vec<f64>| Spread::of(turns).map_or(f64::INFINITY, |spread| spread.median);
+            let times: Vec<_> = turns.into_iter().map(|turns| median(turns).to_string()).collect();
             say!("{name} {}", times.join(" "));
         }
     }
