@@ -151,8 +151,8 @@ fn mark(runs: &[Vec<Record>]) -> Option<String> {
     })
 }
 
-/// See [`Outcome::mark`].
-const MARKED: f64 = 1.2;
+/// The greatest time of a chosen algorithm relative to that of the fastest one, before it is marked.
+pub(crate) const MARKED: f64 = 1.2;
 
 fn summary(runs: &[Record]) -> Option<Record> {
     let Spread { median, min, max } = Spread::of(runs.iter().map(|record| record.median).collect())?;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use samite::bootstrap::Launch;
 use samite_coll::Rows;
+use samite_control::Settings;
 use samite_control::tuning::{self, Section};
 use samite_fabric::shm::{self, Shm};
 use samite_fabric::{Caps, Port};
@@ -32,7 +33,8 @@ pub(crate) struct TuneArgs {
     #[arg(required_unless_present_any = ["job", "operation"])]
     file: Option<PathBuf>,
     /// Write no file, but measure messages of 20 lengths with the file, and fail if one takes more than 1.10 of the
-    /// time of its best protocol
+    /// time of its best protocol. With `--collectives`, also fail if a collective operation takes more than 1.20 of
+    /// the time of its fastest algorithm
     #[arg(long)]
     check: bool,
     /// The transport; may be repeated
@@ -40,7 +42,7 @@ pub(crate) struct TuneArgs {
     transport: Vec<String>,
     /// Also measure the algorithms of collective operations, with 2, 4 and 8 ranks; this takes
     /// two minutes more
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long)]
     collectives: bool,
     /// Runs of each protocol and each algorithm
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -488,6 +490,15 @@ impl TuneArgs {
             let mut passed = true;
             for machine in &machines {
                 passed &= machine.check(self, file)?;
+            }
+            if self.collectives {
+                say!("the longest time of each collective operation relative to its fastest algorithm");
+                let mut settings = Settings::default();
+                settings.set("tuning", &file.display().to_string())?;
+                for Machine { transport, .. } in &machines {
+                    let table = settings.coll_table(transport);
+                    passed &= collectives::check(transport, transport == shm::NAME, self.runs, &table)?;
+                }
             }
             return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

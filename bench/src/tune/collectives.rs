@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use samite_coll::{Choice, Row, Rows, Selection, Situation, Table};
 
 use crate::benchmark::{Benchmark, Point};
+use crate::compare::MARKED;
 use crate::implementation::algorithms_of;
 use crate::loops::{Loops, Messages};
 use crate::measure::{Pace, measure_at};
@@ -41,6 +42,34 @@ pub(super) fn tune(transport: &str, has_board: bool, runs: u32) -> Result<Rows, 
         rows = rows.before(&Rows::parse(benchmark.name(), &text).ok_or("these are no rows")?);
     }
     Ok(rows)
+}
+
+/// Measures all collective operations as [`tune`] does, and compares the algorithm that the table chooses with the fastest
+/// one. Prints the worst ratio of each operation. Returns true if none exceeds [`MARKED`].
+pub(super) fn check(transport: &str, has_board: bool, runs: u32, table: &Table) -> Result<bool, Failure> {
+    let mut passed = true;
+    for benchmark in Benchmark::COLLECTIVE {
+        let mut worst = (0.0, String::new());
+        for ranks in RANKS {
+            for (bytes, algorithms) in measure(transport, benchmark, ranks, runs)? {
+                let situation = situation(benchmark, ranks, bytes, has_board);
+                let name = chosen(benchmark, table, &situation).unwrap_or_default();
+                let time = algorithms.iter().find(|(other, _)| *other == name).map(|(_, time)| *time);
+                let suitable = algorithms.iter().filter(|(name, _)| suits(benchmark, name, &situation));
+                let fastest = suitable.min_by(|(_, a), (_, b)| a.total_cmp(b));
+                let Some((time, (fastest, least))) = time.zip(fastest) else { continue };
+                if time / least > worst.0 {
+                    let what = format!("{ranks} ranks, {bytes} bytes: {name}; the fastest is {fastest}");
+                    worst = (time / least, what);
+                }
+            }
+        }
+        let (ratio, what) = worst;
+        let remark = if ratio > MARKED { "  TOO SLOW" } else { "" };
+        passed &= ratio <= MARKED;
+        say!("{transport:<12} {:<10} {ratio:>5.2}  {what}{remark}", benchmark.name());
+    }
+    Ok(passed)
 }
 
 /// The relative time of each length by each algorithm, and the name of the algorithm.
@@ -114,21 +143,9 @@ fn sizes(benchmark: Benchmark) -> &'static [usize] {
 fn best(benchmark: Benchmark, ranks: u32, has_board: bool, times: &Times) -> Vec<String> {
     let mut rows: Vec<(usize, String)> = Vec::new();
     for (bytes, algorithms) in times {
-        // The bytes of an allgather in a row are those of all blocks.
-        let blocks = if benchmark == Benchmark::Allgather { ranks as usize } else { 1 };
-        let situation = Situation {
-            ranks,
-            bytes: bytes * blocks,
-            elements: bytes * blocks / size_of::<f64>(),
-            has_board,
-            ..Situation::default()
-        };
-        let default = chosen(benchmark, Selection::default(), &situation).unwrap_or_default();
-        let suits = |name: &str| {
-            let selection = Selection::parse(&format!("{}={name}", benchmark.name()));
-            selection.is_some_and(|selection| chosen(benchmark, selection, &situation).is_none())
-        };
-        let suitable = algorithms.iter().filter(|(name, _)| suits(name));
+        let situation = situation(benchmark, ranks, *bytes, has_board);
+        let default = chosen(benchmark, &Table::default(), &situation).unwrap_or_default();
+        let suitable = algorithms.iter().filter(|(name, _)| suits(benchmark, name, &situation));
         let Some((fastest, least)) = suitable.min_by(|(_, a), (_, b)| a.total_cmp(b)) else { continue };
         let time =
             algorithms.iter().find(|(name, _)| *name == default).map_or(f64::INFINITY, |(_, time)| *time);
@@ -145,9 +162,23 @@ fn best(benchmark: Benchmark, ranks: u32, has_board: bool, times: &Times) -> Vec
     rows.into_iter().map(|(bytes, name)| format!("{ranks} {} {name}", limit(bytes))).collect()
 }
 
+/// Returns the situation in which an operation is measured.
+fn situation(benchmark: Benchmark, ranks: u32, bytes: usize, has_board: bool) -> Situation {
+    // The bytes of an allgather in a row are those of all blocks.
+    let blocks = if benchmark == Benchmark::Allgather { ranks as usize } else { 1 };
+    let bytes = bytes * blocks;
+    Situation { ranks, bytes, elements: bytes / size_of::<f64>(), has_board, ..Situation::default() }
+}
+
+/// Returns true if an algorithm can carry out an operation.
+fn suits(benchmark: Benchmark, name: &str, situation: &Situation) -> bool {
+    let selection = Selection::parse(&format!("{}={name}", benchmark.name()));
+    let chosen = |selection| chosen(benchmark, &Table { selection, ..Table::default() }, situation);
+    selection.is_some_and(|selection| chosen(selection).is_none())
+}
+
 /// Returns the name of the algorithm that a row chooses. `None` if the selected algorithm is chosen.
-fn chosen(benchmark: Benchmark, selection: Selection, situation: &Situation) -> Option<String> {
-    let table = Table { selection, ..Table::default() };
+fn chosen(benchmark: Benchmark, table: &Table, situation: &Situation) -> Option<String> {
     match benchmark {
         Benchmark::Barrier => row_name(&table.barrier(situation)),
         Benchmark::Bcast => row_name(&table.bcast(situation)),
