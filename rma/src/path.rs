@@ -2,8 +2,8 @@
 
 use samite_fabric::{Caps, Order, Reach};
 
-use crate::Action;
 use crate::wire::{OPERATION_HEAD, REPLY_HEAD};
+use crate::{Action, Config};
 
 /// The way of an operation to its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +60,6 @@ pub(crate) fn choose(action: Action, len: usize, means: Means) -> Path {
 /// The number of bytes that a processor changes in one step.
 pub(crate) const WORD: usize = 8;
 
-/// The greatest length of a slab.
-pub(crate) const SLAB_LEN: usize = 256 << 10;
-
 /// The limits of the path to a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
@@ -70,39 +67,35 @@ pub(crate) struct Limits {
     pub(crate) packet_max: usize,
     /// The length of the longest put, or 0 if the port has no puts, or cannot end a peer's access to memory.
     pub(crate) put_max: usize,
+    /// The same for puts whose bytes are copied.
+    pub(crate) put_slab_len: usize,
     /// The length of the longest get, or 0 if the port has no gets, or cannot end a peer's access to memory.
     pub(crate) get_max: usize,
+    /// The same for gets whose bytes are copied.
+    pub(crate) get_slab_len: usize,
     /// True if a packet that is sent after a put arrives after the bytes of the put.
     pub(crate) send_after_put: bool,
 }
 
 impl Limits {
-    /// Returns the limits of a path with these capabilities. No put and no get is longer than `put_chunk`.
+    /// Returns the limits of a path with these capabilities.
     ///
     /// Without a fence a put of an origin that has failed could arrive late, when another rank has its lock. So such a
     /// port puts nothing into windows. A get from a target that has failed might never end, so such a port gets nothing
     /// either.
-    pub(crate) fn new(caps: &Caps, put_chunk: usize) -> Self {
+    pub(crate) fn new(caps: &Caps, config: &Config) -> Self {
         let max_of = |reach| match reach {
-            Reach::Any if caps.fence => caps.rma_max.min(put_chunk),
+            Reach::Any if caps.fence => caps.rma_max.min(config.put_chunk),
             _ => 0,
         };
         Self {
             packet_max: caps.packet_max,
             put_max: max_of(caps.put),
+            put_slab_len: max_of(caps.put).min(config.copy_chunk),
             get_max: max_of(caps.get),
+            get_slab_len: max_of(caps.get).min(config.copy_chunk),
             send_after_put: caps.order.contains(Order::SEND_AFTER_PUT),
         }
-    }
-
-    /// Returns the length of the slabs for the bytes of puts.
-    pub(crate) fn put_slab(&self) -> usize {
-        self.put_max.min(SLAB_LEN)
-    }
-
-    /// Returns the length of the slabs for the bytes of gets.
-    pub(crate) fn get_slab(&self) -> usize {
-        self.get_max.min(SLAB_LEN)
     }
 
     /// Returns the largest number of bytes in a reply.
@@ -181,23 +174,24 @@ mod tests {
     fn puts_and_gets_need_a_fence_and_any_memory() {
         let all = samite_fabric::sim::Config::default().caps;
         let fenced = Caps { fence: true, rma_max: 5000, packet_max: 1024, ..all };
+        let config = Config { put_chunk: 4096, copy_chunk: 900, ..Config::default() };
         let puts = |caps: &Caps| {
-            let limits = Limits::new(caps, 4096);
-            (limits.put_max, limits.put_min())
+            let limits = Limits::new(caps, &config);
+            (limits.put_max, limits.put_slab_len, limits.put_min())
         };
         let gets = |caps: &Caps| {
-            let limits = Limits::new(caps, 4096);
-            (limits.get_max, limits.get_min())
+            let limits = Limits::new(caps, &config);
+            (limits.get_max, limits.get_slab_len, limits.get_min())
         };
         for (reach, expected) in [
-            (Reach::Any, (4096, Some(1025 - OPERATION_HEAD))),
-            (Reach::Shared, (0, None)),
-            (Reach::None, (0, None)),
+            (Reach::Any, (4096, 900, Some(1025 - OPERATION_HEAD))),
+            (Reach::Shared, (0, 0, None)),
+            (Reach::None, (0, 0, None)),
         ] {
             assert_eq!(puts(&Caps { put: reach, get: Reach::None, ..fenced.clone() }), expected);
             assert_eq!(gets(&Caps { put: Reach::None, get: reach, ..fenced.clone() }), expected);
         }
         let unfenced = Caps { fence: false, ..fenced };
-        assert_eq!((puts(&unfenced), gets(&unfenced)), ((0, None), (0, None)));
+        assert_eq!((puts(&unfenced), gets(&unfenced)), ((0, 0, None), (0, 0, None)));
     }
 }

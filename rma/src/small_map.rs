@@ -8,12 +8,13 @@ use smallvec::SmallVec;
 const FEW: usize = 8;
 
 /// A map in the order of its keys. It needs no memory beyond itself for one entry, and keeps none when it is empty. Most
-/// epochs have one party, and most windows no epoch that is active; the first node of a tree has room for eleven entries,
+/// epochs have one party, and most windows have no active epoch; the first node of a tree has room for eleven entries,
 /// and an empty tree keeps it.
 #[derive(Debug)]
 pub(crate) enum SmallMap<K, V> {
     /// At most [`FEW`] entries.
     Few(SmallVec<[(K, V); 1]>),
+    /// There have been more since the map was empty.
     Many(Box<BTreeMap<K, V>>),
 }
 
@@ -42,9 +43,14 @@ impl<K: Copy + Ord, V> SmallMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// Adds a value, unless the key has one.
+    /// Adds a value for a key that has none.
     pub(crate) fn insert(&mut self, key: K, value: V) {
-        self.get_or_insert_with(key, || value);
+        let mut is_new = false;
+        self.get_or_insert_with(key, || {
+            is_new = true;
+            value
+        });
+        assert!(is_new, "the key has no value");
     }
 
     /// Returns the value of a key, and adds it if there is none.
@@ -142,9 +148,7 @@ mod tests {
             }
             assert_eq!(matches!(map, SmallMap::Many(_)), keys.len() > FEW);
             assert_eq!((map.len(), map.get(7)), (keys.len(), expected.get(&7)));
-            for map_value in map.values_mut().chain(expected.values_mut()) {
-                *map_value += 1;
-            }
+            map.values_mut().chain(expected.values_mut()).for_each(|value| *value += 1);
             map.get_mut(7).into_iter().chain(expected.get_mut(&7)).for_each(|value| *value += 1);
             for &key in keys.iter().rev() {
                 assert!(map.iter().eq(expected.iter().map(|(key, value)| (*key, value))));

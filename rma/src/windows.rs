@@ -50,11 +50,12 @@ pub struct Config {
     /// The largest number of packets to one peer whose answer is awaited. It must be at most
     /// [`answers_max`](samite_fabric::link::Config::answers_max) of the peer's link.
     pub questions_max: u32,
-    /// The largest number of bytes of one put or get by the port. A longer operation consists of several. Those whose bytes
-    /// are copied have at most 256 KiB each.
+    /// The largest number of bytes of one put or get by the port. A longer operation consists of several.
     pub put_chunk: usize,
-    /// The largest number of puts and gets by the port to one peer that are under way, if they have at most 256 KiB each.
-    /// The number of longer ones is smaller in proportion.
+    /// The same for operations whose bytes are copied to or from registered memory.
+    pub copy_chunk: usize,
+    /// The largest number of puts and gets by the port to one peer that are under way, if they have at most `copy_chunk`
+    /// bytes. Of longer ones fewer are under way, in proportion to their length, but at least one.
     pub puts_max: usize,
     /// The budget, in bytes, for operations that came with requests for locks ([`Hints::aggregate`]) and whose answers
     /// are not sent. If it is used up, this process ignores the operations and grants the lock, and the member sends
@@ -65,6 +66,11 @@ pub struct Config {
 impl Config {
     /// The default of [`epochs_max`](Self::epochs_max).
     pub(crate) const EPOCHS_MAX: usize = 4 << 20;
+
+    /// Returns the largest number of puts or gets that may be under way to one peer when one of this length is posted.
+    fn pieces_max(&self, len: usize) -> usize {
+        (self.puts_max.saturating_mul(self.copy_chunk) / len.max(self.copy_chunk).max(1)).max(1)
+    }
 }
 
 impl Default for Config {
@@ -77,6 +83,7 @@ impl Default for Config {
             early_max: 4096,
             questions_max: 64,
             put_chunk: 1 << 20,
+            copy_chunk: 256 << 10,
             puts_max: 16,
             attached_max: 64 << 20,
         }
@@ -611,7 +618,7 @@ impl Stack for Windows {
     }
 
     fn path_resolved(&mut self, _: &mut Link, peer: Peer, caps: &Caps) {
-        self.outbox.of(peer).limits = Limits::new(caps, self.config.put_chunk);
+        self.outbox.of(peer).limits = Limits::new(caps, &self.config);
     }
 
     fn peer_ended(&mut self, link: &mut Link, peer: Peer, ending: &Ending<'_>) {
@@ -658,5 +665,18 @@ impl Stack for Windows {
 
     fn said_goodbye(&mut self, link: &mut Link, peer: Peer) {
         self.goodbye_to(link, peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_pieces_are_under_way_if_they_are_long() {
+        let config = Config { copy_chunk: 600, puts_max: 3, ..Config::default() };
+        let most = [0, 1, 600, 601, 900, 901, 1801, usize::MAX].map(|len| config.pieces_max(len));
+        assert_eq!(most, [3, 3, 3, 2, 2, 1, 1, 1]);
+        assert_eq!(Config { puts_max: usize::MAX, ..config }.pieces_max(600), usize::MAX / 600);
     }
 }

@@ -644,6 +644,7 @@ impl Rank {
         let attached_max = plan.attached_max;
         let config = samite_rma::Config {
             put_chunk: 1000,
+            copy_chunk: 600,
             puts_max: 3,
             attached_max,
             ..samite_rma::Config::default()

@@ -26,7 +26,7 @@ use super::Windows;
 use super::outbound::Progress;
 use crate::core::{Core, check_place};
 use crate::outbox::Item;
-use crate::path::{Path, SLAB_LEN};
+use crate::path::Path;
 use crate::serves::{SERVES_MAX, ServeId};
 use crate::transfers::{Buffer, LandingSlab, SLABS_MAX, Transfer, TransferId};
 use crate::window::{Contact, Operation, State, Step};
@@ -103,13 +103,14 @@ impl Windows {
         let remote = Remote { key: traits.key.get(), address: traits.address.get().wrapping_add(at) };
         let is_read = reached.way == Path::Get;
         let len = if is_read { limits.get_max } else { limits.put_max }.min(left);
-        if state.pieces >= pieces_max(self.config.puts_max, len) || !state.flushes.is_empty() {
-            return Ok(Some(Progress::Waits(Turn::NoAnswer)));
-        }
+        let (pieces, is_flushing) = (state.pieces, !state.flushes.is_empty());
         let Some((local, slab)) = self.outbox.transfers.of(id).buffer.local(operation.sent, len) else {
             // The end of a get frees a slab, and then the peer is listed again.
             return Ok(Some(Progress::Waits(Turn::NoAnswer)));
         };
+        if pieces >= self.config.pieces_max(local.len) || is_flushing {
+            return Ok(Some(Progress::Waits(Turn::NoAnswer)));
+        }
         let posted = match is_read {
             true => out.get(reached.path, local, remote, Protocol::Rma, id.key(slab))?,
             false => out.put(reached.path, local, remote, Protocol::Rma, id.key(slab))?,
@@ -140,6 +141,15 @@ impl Windows {
         if told.is_none_or(|told| now.since(told) >= TELL_EVERY_NS) {
             *told = Some(now);
             link.answer(to, Protocol::Rma, kind::UNDER_WAY, &[]);
+        }
+    }
+
+    /// Tells a peer, after the end of a put or a get, if others are under way. During a flush none is posted any more, and
+    /// the target would begin to sleep.
+    fn tell_of_others(&mut self, link: &mut Link, peer: Peer) {
+        let state = self.outbox.of(peer);
+        if state.pieces + state.serve_pieces > 0 && link.peer(peer).is_alive() {
+            self.tell_under_way(link, peer);
         }
     }
 
@@ -220,7 +230,7 @@ impl Windows {
         let (put_max, pieces) = (state.limits.put_max, state.serve_pieces);
         let serve = self.outbox.serves.of(id);
         let len = put_max.min(serve.len - serve.posted);
-        if pieces >= pieces_max(self.config.puts_max, len) {
+        if pieces >= self.config.pieces_max(len) {
             return Ok(Some(Turn::NoAnswer));
         }
         let not_registered = PortError::Unsupported { what: "put from memory that is not registered" };
@@ -256,6 +266,7 @@ impl Windows {
         serve.outstanding -= 1;
         serve.is_dropped |= done.result.is_err();
         self.outbox.of(peer).serve_pieces -= 1;
+        self.tell_of_others(link, peer);
         self.outbox.of(peer).serves.retain(|other| *other != id || done.result.is_ok());
         self.end_serve(link, id);
         Self::check_piece(link, peer, done)
@@ -360,7 +371,7 @@ impl Windows {
         len: usize,
     ) -> Option<Buffer> {
         let limits = self.outbox.of(peer).limits;
-        let part = if way == Path::Get { limits.get_slab() } else { limits.put_slab() };
+        let part = if way == Path::Get { limits.get_slab_len } else { limits.put_slab_len };
         let most = self.config.puts_max.min(SLABS_MAX).saturating_sub(self.outbox.of(peer).slabs);
         let mut slabs = Vec::new();
         while slabs.len() < most.min(len.div_ceil(part)) {
@@ -380,9 +391,7 @@ impl Windows {
         self.copy_piece(id, slab, done.result.is_ok());
         let peer = self.outbox.transfers.piece_ended(id, done.result.is_err());
         self.outbox.of(peer).pieces -= 1;
-        if self.outbox.of(peer).pieces > 0 && link.peer(peer).is_alive() {
-            self.tell_under_way(link, peer);
-        }
+        self.tell_of_others(link, peer);
         link.defer();
         Self::check_piece(link, peer, done)
     }
@@ -530,7 +539,7 @@ impl Core<'_> {
         if !is_put || self.check_budget(&operation).is_err() {
             return false;
         }
-        let part = self.outbox.of(peer).limits.put_slab();
+        let part = self.outbox.of(peer).limits.put_slab_len;
         let most = self.config.puts_max.saturating_sub(self.outbox.of(peer).slabs);
         let Some(slabs) = fill_slabs(&mut Out { port, link: self.link }, peer, part, most, data) else {
             return false;
@@ -543,11 +552,6 @@ impl Core<'_> {
         self.record(number, rank, Step::Operation(Box::new(operation)));
         true
     }
-}
-
-/// Returns the largest number of puts or gets of this length that may be under way to one peer.
-fn pieces_max(puts_max: usize, len: usize) -> usize {
-    (puts_max * SLAB_LEN / len.max(SLAB_LEN)).max(2)
 }
 
 /// Copies bytes to at most `most` slabs of `part` bytes. Returns `None` if they are not enough.

@@ -175,7 +175,7 @@ pub(crate) fn link_config() -> LinkConfig {
 
 /// Puts and gets are short and few at a time, so that operations consist of several.
 fn config() -> Config {
-    Config { put_chunk: 1000, puts_max: 3, ..Config::default() }
+    Config { put_chunk: 1000, copy_chunk: 700, puts_max: 3, ..Config::default() }
 }
 
 impl<P: Port> World<P> {
