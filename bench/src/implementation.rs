@@ -255,10 +255,13 @@ pub(crate) fn algorithms_of(benchmark: Benchmark) -> impl Iterator<Item = (Strin
     let entries = Selection::NAMES.split('`').filter(move |text| text.starts_with(&operation));
     // The measured ranks are on one host.
     let entries = entries.filter(|text| !text.ends_with("=two-levels"));
-    entries.map(|text| {
-        let selection = text.replace(":K", ":4").replace(":BYTES", ":65536");
-        let name = selection.split('=').next_back().unwrap_or_default().to_owned();
-        (name, selection)
+    let degrees = |text: &str| if text.ends_with(":K") { &[":2", ":4"][..] } else { &[""] };
+    entries.flat_map(move |text| {
+        degrees(text).iter().map(move |degree| {
+            let selection = text.replace(":K", degree).replace(":BYTES", ":65536");
+            let name = selection.split('=').next_back().unwrap_or_default().to_owned();
+            (name, selection)
+        })
     })
 }
 

@@ -1,7 +1,7 @@
 //! Computes a figure from iterations of a loop.
 //!
 //! Rank 0 sends the number of iterations to the other ranks, waits until they are ready, and takes the time. It first
-//! runs warm-up batches, until a batch of iterations lasts long enough to be timed. Then it times several batches. The
+//! runs warm-up batches, until three batches in a row last long enough to be timed. Then it times several batches. The
 //! median of the batches is the run's figure. So a run takes about the same time over any transport and for any message
 //! length.
 
@@ -13,7 +13,7 @@ use crate::spread::Spread;
 /// The length of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// The minimum time of a batch. During the warm-up, the number of iterations grows until a batch takes this long.
+    /// The minimum time of a batch. During the warm-up, the number of iterations grows until three batches in a row take this long.
     batch: Duration,
     /// The time before the first counted batch.
     warm_up: Duration,
@@ -54,9 +54,9 @@ impl Pace {
     };
 }
 
-/// The number of batches in a row that take the minimum time before batches are counted. A single one may do so with too few
-/// iterations, because the ranks connect in it, or wait for a core. And the ranks enter a batch one by one, so a barrier
-/// without others before it ends as soon as rank 0 calls it.
+/// The number of consecutive batches that must take the minimum time before batches are counted. A single one may take that
+/// long with too few iterations, because the ranks connect in it, or wait for a core. The counted batches would then be too
+/// short: the other ranks enter a barrier before rank 0, so a batch of one barrier ends as soon as rank 0 calls it.
 const LONG_BATCHES: u32 = 3;
 
 /// One of the ranks that run a loop.
@@ -115,16 +115,16 @@ pub(crate) fn measure_at(
     };
     let mut iterations = 1;
     let begin = Instant::now();
-    let mut long = 0;
-    while long < LONG_BATCHES || begin.elapsed() < pace.warm_up {
+    let mut long_in_a_row = 0;
+    while long_in_a_row < LONG_BATCHES || begin.elapsed() < pace.warm_up {
         let time = batch(iterations)?;
         if time < pace.batch {
-            long = 0;
+            long_in_a_row = 0;
             let wanted = pace.batch.as_nanos() * u128::from(iterations) / time.as_nanos().max(1);
             // The first iterations are slow, and the clock is coarse.
             iterations = u64::try_from(wanted).unwrap_or(u64::MAX).clamp(iterations * 2, iterations * 10);
         } else {
-            long += 1;
+            long_in_a_row += 1;
         }
     }
     let mut figures = Vec::new();

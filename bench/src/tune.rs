@@ -101,7 +101,7 @@ const LONG: [usize; 3] = [512 << 10, 1 << 20, 4 << 20];
 const RATIO_MAX: f64 = 1.10;
 
 /// A greatest ratio that only other load of the machine explains: thresholds leave little more than the least times. It is
-/// no bound for a single run, whose times are the least ones however much they vary.
+/// not applied to a single run, because there are no others of which the least time could be taken.
 const RATIO_NOISY: f64 = 1.5;
 
 /// A gain below this share is taken for noise, and leaves a parameter at its default.
@@ -492,7 +492,9 @@ impl TuneArgs {
                 passed &= machine.check(self, file)?;
             }
             if self.collectives {
-                say!("the longest time of each collective operation relative to its fastest algorithm");
+                say!(
+                    "greatest ratio of the time of each collective operation to that of its fastest algorithm"
+                );
                 let mut settings = Settings::default();
                 settings.set("tuning", &file.display().to_string())?;
                 for Machine { transport, .. } in &machines {
