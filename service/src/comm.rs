@@ -212,7 +212,7 @@ impl Comm {
     }
 
     /// Returns the name of the transport of messages to `rank`: `samite-shm`, `tcp;ofi_rxm`… Returns `None` if there is
-    /// no connection to that rank: before the first message to it has left or one from it has arrived, after it has
+    /// no connection to that rank: until a message to it has left or a message from it has arrived, after it has
     /// failed or left, after the [`World`](crate::World) was dropped, in a child of fork(2), and for an invalid rank. The
     /// end of a send does not show that its message has left.
     #[must_use]

@@ -200,8 +200,8 @@ fn a_short_message_passes_between_the_chunks_of_a_long_one() {
     const LONG: usize = 16 << 20;
     let mut sim = SimConfig::default();
     (sim.caps.get, sim.caps.change) = (Reach::None, Reach::None);
-    let chunk_ns = Config::default().put_chunk as u64 * sim.costs.gap_per_byte_ps / 1000;
-    for whose in [Owned, Borrowed] {
+    for (whose, chunk) in [(Owned, Config::default().put_chunk), (Borrowed, 256 << 10)] {
+        let chunk_ns = chunk as u64 * sim.costs.gap_per_byte_ps / 1000;
         let net = Net::new(10, sim.clone());
         let mut job = Job::new(Simulated(net.clone()), 2, &Config::default());
         let long = vec![7; LONG];
