@@ -15,7 +15,7 @@ pub(crate) enum SmallMap<K, V> {
     /// At most [`FEW`] entries.
     Few(SmallVec<[(K, V); 1]>),
     /// There have been more since the map was empty.
-    Many(Box<BTreeMap<K, V>>),
+    Many(BTreeMap<K, V>),
 }
 
 impl<K, V> Default for SmallMap<K, V> {
@@ -59,7 +59,7 @@ impl<K: Copy + Ord, V> SmallMap<K, V> {
             && list.len() == FEW
             && !list.iter().any(|(known, _)| *known == key)
         {
-            *self = Self::Many(Box::new(list.drain(..).collect()));
+            *self = Self::Many(list.drain(..).collect());
         }
         match self {
             Self::Few(list) => {
