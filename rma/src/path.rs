@@ -91,9 +91,9 @@ impl Limits {
         Self {
             packet_max: caps.packet_max,
             put_max: max_of(caps.put),
-            put_slab_len: max_of(caps.put).min(config.copy_chunk),
+            put_slab_len: max_of(caps.put).min(config.copy_chunk.max(1)),
             get_max: max_of(caps.get),
-            get_slab_len: max_of(caps.get).min(config.copy_chunk),
+            get_slab_len: max_of(caps.get).min(config.copy_chunk.max(1)),
             send_after_put: caps.order.contains(Order::SEND_AFTER_PUT),
         }
     }
