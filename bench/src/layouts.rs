@@ -19,7 +19,7 @@ use crate::measure::{End, EndError, measure};
 use crate::once::run_two_ranks;
 use crate::peers;
 use crate::record::Record;
-use crate::spread::Spread;
+use crate::spread::{Spread, geometric_mean};
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
@@ -164,8 +164,7 @@ impl LayoutsArgs {
                 else {
                     continue;
                 };
-                let logs: f64 = ratios.iter().map(|(ratio, _)| ratio.ln()).sum();
-                let mean = (logs / ratios.len() as f64).exp();
+                let mean = geometric_mean(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
                 let kind = name(kind);
                 say!(
                     "{transport}, {kind}: {mean:.2} of the best peer (geometric mean), at most {worst:.2} ({place})"

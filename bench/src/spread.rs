@@ -22,9 +22,21 @@ impl Spread {
     }
 }
 
+/// Returns the geometric mean of some ratios or times. It is `NaN` if there are none.
+pub(crate) fn geometric_mean(of: &[f64]) -> f64 {
+    (of.iter().map(|value| value.ln()).sum::<f64>() / of.len() as f64).exp()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mean_of_ratios_weighs_half_and_double_alike() {
+        assert!((geometric_mean(&[0.5, 2.0]) - 1.0).abs() < 1e-12);
+        assert!((geometric_mean(&[2.0, 4.0, 8.0]) - 4.0).abs() < 1e-12);
+        assert!(geometric_mean(&[]).is_nan());
+    }
 
     #[test]
     fn the_median_is_in_the_middle() {

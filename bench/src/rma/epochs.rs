@@ -11,7 +11,7 @@ use super::{Bound, Calls, Job, RmaArgs, Row, since_us};
 use crate::failure::now_ns;
 use crate::peers;
 use crate::record::{Ratio, Record};
-use crate::spread::Spread;
+use crate::spread::{Spread, geometric_mean};
 
 /// The lengths of the operations. The last one is the largest.
 const LENGTHS: [usize; 5] = [8, 4096, 64 << 10, 256 << 10, 1 << 20];
@@ -58,9 +58,9 @@ pub(super) fn compare(args: &RmaArgs) -> Result<ExitCode, Box<dyn StdError + Sen
     let mut are_kept = args.print("epochs, epoch_us: an epoch with one operation, at its origin", &rows);
     let blocking = rows.iter().filter(|row| row.record.implementation == Calls::Blocking.of_samite());
     let ratios: Vec<f64> =
-        blocking.filter_map(|row| row.record.ratio.as_ref()).map(|ratio| ratio.median.ln()).collect();
+        blocking.filter_map(|row| row.record.ratio.as_ref()).map(|ratio| ratio.median).collect();
     if !ratios.is_empty() {
-        let mean = (ratios.iter().sum::<f64>() / ratios.len() as f64).exp();
+        let mean = geometric_mean(&ratios);
         if !args.json {
             say!("geometric mean of the ratios to the best peer: {mean:.3}");
         }

@@ -16,7 +16,7 @@ use crate::implementation::algorithms_of;
 use crate::loops::{Loops, Messages};
 use crate::measure::{Pace, measure_at};
 use crate::ours::Samite;
-use crate::spread::Spread;
+use crate::spread::{Spread, geometric_mean};
 
 /// The measured numbers of ranks. The default rows apply to more ranks.
 const RANKS: [u32; 3] = [2, 4, 8];
@@ -131,7 +131,7 @@ pub(super) fn take_part(benchmark: Benchmark, runs: u32) -> Result<(), Failure> 
                     times[number] = spread.median;
                 }
             }
-            let mean = (times.iter().map(|time| time.ln()).sum::<f64>() / times.len() as f64).exp();
+            let mean = geometric_mean(&times);
             for (turns, time) in turns.iter_mut().zip(times) {
                 turns[place].push(time / mean);
             }
