@@ -455,6 +455,10 @@ impl<P: Port> Port for Delay<P> {
         self.inner.seems_idle() && self.kept.due().is_none_or(|due| due > now())
     }
 
+    fn has_unsent(&self) -> bool {
+        self.inner.has_unsent()
+    }
+
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let mut all = self.inner.descriptors();
         if !all.is_empty() {

@@ -499,8 +499,8 @@ impl Port for Route {
         if self.ofi.as_ref().is_some_and(|ofi| ofi.port.has_unsent()) {
             return true;
         }
-        // Shared memory takes whole packets. The delay port keeps packets, and sets a timer for them.
-        false
+        // Shared memory takes whole packets.
+        self.delay.as_ref().is_some_and(|delay| delay.port.has_unsent())
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

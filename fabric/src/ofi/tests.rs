@@ -4,6 +4,8 @@
 mod killed;
 
 use super::*;
+use crate::delay::{Delay, Model};
+use crate::route::{Ports, Route};
 use crate::testing::onesided::{Ends, cases_of_refusal, honest_cases};
 use crate::testing::{Heard, Recorder, bytes_of};
 use crate::{Failure, Reach};
@@ -247,6 +249,32 @@ fn both_may_speak_first() {
         !a.heard.0.is_empty() && !b.heard.0.is_empty()
     });
     assert_eq!((a.packets(), b.packets()), (vec![&b"from b"[..]], vec![&b"from a"[..]]));
+}
+
+/// Until then its bytes may lie in the provider, which sends them in polls. The ports above must tell that too.
+#[test]
+fn a_packet_is_unsent_until_its_completion() {
+    let open = |seed| {
+        let port = Node::open(seed).port;
+        let (is_passive, packet) = (port.caps.passive, pattern(port.caps.packet_max / 2, 1));
+        let inner = Route::new(Ports { ofi: Some(port), ..Ports::default() }).unwrap();
+        let delay = Delay::new(inner, Model { latency_ns: 0.0, byte_ns: 0.0 }).unwrap();
+        (Route::new(Ports { delay: Some(delay), ..Ports::default() }).unwrap(), is_passive, packet)
+    };
+    let ((mut a, is_passive, packet), (mut b, ..)) = (open(1), open(2));
+    let to = a.resolve(&b.address()).unwrap();
+    let mut heard = Recorder::default();
+    let (mut is_posted, mut was_unsent) = (false, false);
+    for _ in 0..POLLS_MAX {
+        is_posted = is_posted || a.send(to, &packet, &[]).expect("accepted") == Post::Done;
+        was_unsent |= a.has_unsent();
+        a.poll(&mut Recorder::default()).unwrap();
+        b.poll(&mut heard).unwrap();
+        if is_posted && !heard.0.is_empty() && !a.has_unsent() {
+            return assert_eq!(was_unsent, !is_passive);
+        }
+    }
+    panic!("posted: {is_posted}, heard: {heard:?}, unsent: {}", a.has_unsent());
 }
 
 #[test]

@@ -88,6 +88,7 @@ impl Port for Either {
         fn has_boards() -> bool;
         fn has_packet() -> bool;
         fn seems_idle() -> bool;
+        fn has_unsent() -> bool;
         fn descriptors() -> Vec<BorrowedFd<'_>>;
     }
 
