@@ -545,11 +545,13 @@ static double processor_ns(void) {
     return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-/* Stores the median time from the start of an operation to its end, without the computation, and the median processor
- * time of the process, in nanoseconds, at the rank at which they are largest. */
+/* Stores medians in microseconds, each at the rank at which it is largest: the time from the start of an operation to
+ * its end, without the computation, the processor time of the process, the time of the start, and that of the wait. */
+enum { OPERATION_TIMES = 4 };
 static void operation_medians(double computed_ns, double *medians) {
     int length = bytes / sizeof(double);
-    double *times[2] = {allocate(sizeof(double) * rounds), allocate(sizeof(double) * rounds)};
+    double *times[OPERATION_TIMES];
+    for (int i = 0; i < OPERATION_TIMES; i++) times[i] = allocate(sizeof(double) * rounds);
     for (int round = 0; round < rounds + OVERLAP_WARM_UP; round++) {
         MPI_Request request;
         MPI_Barrier(data);
@@ -557,28 +559,31 @@ static void operation_medians(double computed_ns, double *medians) {
         if (!strcmp(operation, "bcast")) MPI_Ibcast(into, length, MPI_DOUBLE, round % size, data, &request);
         else if (!strcmp(operation, "allreduce")) MPI_Iallreduce(out, into, length, MPI_DOUBLE, MPI_SUM, data, &request);
         else MPI_Ialltoall(out, length, MPI_DOUBLE, into, length, MPI_DOUBLE, data, &request);
-        double computed = compute(computed_ns);
+        double start = now_ns() - begin_ns, computed = compute(computed_ns);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
-        if (round < OVERLAP_WARM_UP) continue;
-        times[0][round - OVERLAP_WARM_UP] = now_ns() - begin_ns - computed;
-        times[1][round - OVERLAP_WARM_UP] = processor_ns() - begin_processor;
+        double rest = now_ns() - begin_ns - computed, processor = processor_ns() - begin_processor;
+        double of_round[OPERATION_TIMES] = {rest, processor, start, rest - start};
+        for (int i = 0; i < OPERATION_TIMES && round >= OVERLAP_WARM_UP; i++) {
+            times[i][round - OVERLAP_WARM_UP] = of_round[i] / 1e3;
+        }
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < OPERATION_TIMES; i++) {
         medians[i] = sort(times[i], rounds);
         free(times[i]);
     }
-    MPI_Allreduce(MPI_IN_PLACE, medians, 2, MPI_DOUBLE, MPI_MAX, data);
+    MPI_Allreduce(MPI_IN_PLACE, medians, OPERATION_TIMES, MPI_DOUBLE, MPI_MAX, data);
 }
 
-/* Prints the time of the operation alone, its processor time, and the rest after a computation, in microseconds. */
+/* Prints times in microseconds: the operation alone and its processor time; with a computation the start, the wait, and
+ * both. */
 static void measure_operation(void) {
-    double alone[2], rest[2];
+    double alone[OPERATION_TIMES], beside[OPERATION_TIMES];
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     out = allocate(bytes * size);
     into = allocate(bytes * size);
     operation_medians(0, alone);
-    operation_medians(2 * alone[0] < 1e6 ? 1e6 : 2 * alone[0], rest);
-    if (rank == 0) printf("%g %g %g\n", alone[0] / 1e3, alone[1] / 1e3, rest[0] / 1e3);
+    operation_medians(2e3 * alone[0] < 1e6 ? 1e6 : 2e3 * alone[0], beside);
+    if (rank == 0) printf("%g %g %g %g %g\n", alone[0], alone[1], beside[2], beside[3], beside[0]);
 }
 
 /* Prints a line for each order: the time of the transfer alone in microseconds and the hidden part, of both ranks. */
