@@ -7,6 +7,7 @@
 mod collectives;
 
 use std::error::Error;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::ours::{Owned, Samite};
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TuneArgs {
-    /// The tuning file to write or to check
+    /// The tuning file to write or to check. Its sections of transports that are not measured stay
     #[arg(required_unless_present_any = ["job", "operation"])]
     file: Option<PathBuf>,
     /// Write no file, but measure messages of 20 lengths with the file, and fail if one takes more than 1.10 of the
@@ -184,6 +185,13 @@ fn cost(thresholds: Thresholds, times: &[(usize, Times)]) -> (f64, f64) {
         (worst, sum) = (worst.max(ratio), sum + ratio.ln());
     }
     (worst, sum / (2 * times.len()) as f64)
+}
+
+/// Returns the length of the message that takes the longest time with thresholds relative to its fastest way, and the
+/// ratio.
+fn slowest(thresholds: Thresholds, times: &[(usize, Times)]) -> (usize, f64) {
+    let ratios = times.iter().map(|&(len, owners)| (len, cost(thresholds, &[(len, owners)]).0));
+    ratios.max_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap_or((0, 1.0))
 }
 
 /// Returns the thresholds with the least mean cost among those whose greatest ratio is least, up to noise.
@@ -360,15 +368,17 @@ impl Machine {
         let (times, _) = self.measure(args, None)?;
         let runs = args.runs;
         let found = best(self.default(), self.eager_limit, &times);
-        let (worst, _) = cost(found, &times);
-        let (worst_default, _) = cost(self.default(), &times);
+        let (len, worst) = slowest(found, &times);
+        let (_, worst_default) = slowest(self.default(), &times);
         say!(
-            "{}: at most {worst:.2} of the fastest protocol, with the defaults {worst_default:.2}",
+            "{}: a message takes at most {worst:.2} times the time of the fastest protocol (one of {len} B), with the \
+             defaults {worst_default:.2} times",
             self.transport
         );
         if worst > RATIO_NOISY && runs > 1 {
             return Err(format!(
-                "the times over {} vary too much, so no file was written: measure again when the machine is idle",
+                "the times over {} vary too much, so nothing was written for it: measure again when the machine is \
+                 idle, with more --runs, or over one --transport at a time",
                 self.transport
             )
             .into());
@@ -448,6 +458,32 @@ fn caps_of(transport: &str) -> Result<(Caps, Library, String), Box<dyn Error + S
     Err(format!("there is no transport {transport} on this machine").into())
 }
 
+/// Returns the sections of a tuning file. There are none if there is no file.
+fn sections_of(file: &PathBuf) -> Result<Vec<Section>, Box<dyn Error + Send + Sync>> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => tuning::parse(&text).map_err(|tuning::Malformed { line, reason }| {
+            format!("{}, line {line}: {reason}: mend the file, or write to another one", file.display())
+                .into()
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(format!("{}: {error}", file.display()).into()),
+    }
+}
+
+/// Puts a section in place of the one of the same transport. The rows of collective operations stay if they were not
+/// measured again, and if they are of the same version of the library.
+fn put(sections: &mut Vec<Section>, mut section: Section, has_rows: bool) {
+    let name = &section.messages.transport;
+    let Some(old) = sections.iter_mut().find(|old| old.messages.transport == *name) else {
+        return sections.push(section);
+    };
+    let of = |Tuning { library, version, .. }: &Tuning| (*library, version.clone());
+    if !has_rows && of(&old.messages) == of(&section.messages) {
+        section.collectives = std::mem::replace(&mut old.collectives, Rows::NONE);
+    }
+    *old = section;
+}
+
 /// Parses a line with two figures.
 fn pair(line: &str) -> Option<[f64; 2]> {
     let (borrowed, owned) = line.split_once(' ')?;
@@ -504,13 +540,26 @@ impl TuneArgs {
             }
             return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        let sections = machines.iter().map(|machine| machine.tune(self)).collect::<Result<Vec<_>, _>>()?;
-        let text = format!(
-            "# Written by `samite-bench tune`. SAMITE_TUNING names this file.\n{}",
-            tuning::write(&sections)
-        );
-        std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?;
-        Ok(ExitCode::SUCCESS)
+        let mut sections = sections_of(file)?;
+        let mut passed = true;
+        for machine in &machines {
+            match machine.tune(self) {
+                Ok(section) => {
+                    put(&mut sections, section, self.collectives);
+                    let text = format!(
+                        "# Written by `samite-bench tune`. SAMITE_TUNING names this file.\n{}",
+                        tuning::write(&sections)
+                    );
+                    std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+                }
+                // The other transports are measured all the same.
+                Err(error) => {
+                    eprintln!("samite-bench: {error}");
+                    passed = false;
+                }
+            }
+        }
+        Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Runs a rank of a job. Rank 0 prints two figures for each length: for borrowed and for owned buffers.
@@ -572,6 +621,29 @@ mod tests {
     fn defaults_remain_if_they_are_as_good() {
         let times = times([(1.0, 1.0), (1.02, 1.0), (1.0, 1.02), (1.0, 1.0)]);
         assert_eq!(best(DEFAULT, 16_000, &times), DEFAULT);
+    }
+
+    #[test]
+    fn sections_that_are_not_measured_stay() {
+        let section = |transport: &str, version: &str, rows| Section {
+            messages: Tuning {
+                transport: transport.to_owned(),
+                library: Library::Libfabric,
+                version: version.to_owned(),
+                values: Vec::new(),
+            },
+            collectives: rows,
+        };
+        let rows = || Rows::parse("bcast", "2 8 board").unwrap();
+        let mut sections = vec![section("net", "1.17", rows())];
+        put(&mut sections, section("tcp", "2.5", Rows::NONE), false);
+        put(&mut sections, section("net", "1.17", Rows::NONE), false);
+        assert_eq!(sections, [section("net", "1.17", rows()), section("tcp", "2.5", Rows::NONE)]);
+        put(&mut sections, section("net", "1.17", Rows::NONE), true);
+        assert_eq!(sections[0], section("net", "1.17", Rows::NONE), "they were measured again");
+        put(&mut sections, section("tcp", "2.5", rows()), true);
+        put(&mut sections, section("tcp", "2.6", Rows::NONE), false);
+        assert_eq!(sections[1], section("tcp", "2.6", Rows::NONE), "they were of another version");
     }
 
     /// Streams seem to be faster by 4 % for 12 and 16 KB.
