@@ -460,19 +460,27 @@ impl<T: Element> Window<T> {
     /// of a part in shared memory. Then the part is lost: copy it before by
     /// [`read_vec`](Self::read_vec) if it is needed.
     pub fn free(self) -> Result<Vec<T>, Error> {
-        Ok(self.ifree()?.wait_as("Window::free")?.buffer)
+        Ok(self.begin_freeing(false)?.wait_as("Window::free")?.buffer)
     }
 
-    /// Begins to free the window. The request returns this rank's part when all ranks have freed the window.
+    /// Begins to free the window. The request returns this rank's part when all ranks have freed the window. If it
+    /// fails, its error has the part too ([`Failed::buffer`](crate::Failed::buffer)): a copy, if other ranks may still
+    /// access the part.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
-    pub fn ifree(mut self) -> Result<Request<Vec<T>>, Error> {
-        let begun = self.begin_to_free(&self.comm.bounds.clone());
+    pub fn ifree(self) -> Result<Request<Vec<T>>, Error> {
+        self.begin_freeing(true)
+    }
+
+    fn begin_freeing(mut self, keeps_part: bool) -> Result<Request<Vec<T>>, Error> {
+        let begun = self.begin_to_free(&self.comm.bounds.clone(), keeps_part);
         self.comm.handle_result("Window::ifree", begun)
     }
 
-    fn begin_to_free(&mut self, bounds: &Bounds) -> Result<Request<Vec<T>>, Error> {
+    /// Begins to free the window. `keeps_part` is true if an error must return the part too. The part may have to be
+    /// copied for that, which can take seconds after a deadline.
+    fn begin_to_free(&mut self, bounds: &Bounds, keeps_part: bool) -> Result<Request<Vec<T>>, Error> {
         let (id, len, comm) = (self.id, self.len, &self.comm);
         let region = match self.own.take() {
             Some(Own::Shared(region)) => Some(region),
@@ -484,7 +492,12 @@ impl<T: Element> Window<T> {
             }
             None => None,
         };
-        let freed = region.map(|region| -> Freed { Box::new(move || take_part::<T>(region, len)) });
+        let freed = region.map(|region| -> Freed {
+            Box::new(move |is_freed| match is_freed || keeps_part {
+                true => take_part::<T>(region, len),
+                false => Ok(Memory::zeroed(0)),
+            })
+        });
         let begun = comm.runtime.begin_on_windows(
             comm.context,
             bounds,
@@ -534,7 +547,7 @@ impl<T: Element> Drop for Window<T> {
         if self.own.is_some() {
             // The request continues when it is dropped. Until it ends, a thread answers the accesses of ranks that have
             // not freed the window. If the runtime was closed, there is nothing to do.
-            drop(self.begin_to_free(&Bounds::default()));
+            drop(self.begin_to_free(&Bounds::default(), false));
         }
     }
 }

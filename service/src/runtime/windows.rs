@@ -36,8 +36,9 @@ struct UnderWay {
     freed: Option<Freed>,
 }
 
-/// Returns the memory of a window when the window is freed.
-pub(crate) type Freed = Box<dyn FnOnce() -> Result<Memory, Error> + Send>;
+/// Returns the memory of a window. It is called when the call that frees the window ends, with true if all ranks have
+/// freed the window.
+pub(crate) type Freed = Box<dyn FnOnce(bool) -> Result<Memory, Error> + Send>;
 
 impl WindowRequests {
     /// Returns true if no request is under way.
@@ -102,7 +103,7 @@ impl WindowRequests {
             None => (Err(Error::NoSuchRequest), None),
         };
         let freed = freed.filter(|_| memory.is_none() && !engine.is_forgotten(of_engine));
-        match freed.map(|take| take()) {
+        match freed.map(|take| take(result.is_ok())) {
             Some(Ok(part)) => memory = Some(part),
             Some(Err(error)) => result = result.and(Err(error)),
             None => {}
