@@ -217,7 +217,7 @@ pub enum Error {
         why: &'static str,
     },
     /// Misuse: there are no such partitions.
-    #[error("there are no partitions {} to {} in a message of {partitions}: they count from 0", range.start, range.end)]
+    #[error("a message of {partitions} partitions has no {}: they count from 0", partitions_of(range))]
     NoSuchPartition {
         /// The named partitions.
         range: Range<usize>,
@@ -225,7 +225,10 @@ pub enum Error {
         partitions: usize,
     },
     /// Misuse: one of the partitions is already marked as ready in this round, or a [`Part`](crate::Part) of it exists.
-    #[error("one of the partitions {} to {} is marked as ready, or a thread has it: mark each once in a round", range.start, range.end)]
+    #[error(
+        "{} cannot be used: already marked as ready, or in use by a thread; mark each once in a round",
+        partitions_of(range)
+    )]
     PartitionTaken {
         /// The named partitions.
         range: Range<usize>,
@@ -371,7 +374,7 @@ pub enum Error {
     /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes. A
     /// part of the message may be in the receiver's buffer. Also the error of a send that waited for its receive when
     /// the receiver dropped the communicator.
-    #[error("rank {rank} gave up before the message was across; {fate}")]
+    #[error("rank {rank} gave up before the message was across (its own call has the reason); {fate}")]
     Abandoned {
         /// The rank that gave up.
         rank: Rank,
@@ -810,6 +813,14 @@ fn failed(rank: Rank, world_rank: Rank, cause: &Cause) -> String {
 }
 
 /// Returns the text for the number of messages of each receiver.
+/// Names partitions, of which `range` has at least one, or none that exists.
+fn partitions_of(range: &Range<usize>) -> String {
+    match range.len() {
+        0 | 1 => format!("partition {}", range.start),
+        _ => format!("partitions {} to {}", range.start, range.end - 1),
+    }
+}
+
 fn undelivered(messages: &[(Rank, u64)]) -> String {
     let of_rank = |&(rank, number): &(Rank, u64)| match number {
         1 => format!("1 message to rank {rank}"),

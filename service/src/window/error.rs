@@ -151,7 +151,7 @@ fn named(awaited: &[AwaitedRank]) -> String {
             WindowEvent::Window => "has not created the window, or has not answered the first packet",
             WindowEvent::Lock => "has not granted the lock",
             WindowEvent::Exposure => "has not exposed its part",
-            WindowEvent::Completion => "has not closed its access",
+            WindowEvent::Completion => "has not opened its access, or has not closed it",
             WindowEvent::Data => "has not answered",
             WindowEvent::Barrier => "has not made the same call",
         };
