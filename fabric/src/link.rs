@@ -409,6 +409,9 @@ pub struct Link {
     is_handling: bool,
     /// The number of packets that [`Engine::next_packet`] has taken since the last poll.
     taken: usize,
+    /// The number of times that queued packets left, or bytes moved without an event of the port: see
+    /// [`Engine::moves`].
+    moves: u64,
     /// Ranks whose address the caller of the engine must provide.
     wanted: Vec<WorldRank>,
     /// Peers that this link has given up. The launcher must inform their processes. At most one entry for each
@@ -456,6 +459,7 @@ impl Link {
             gathered_due: Time::NEVER,
             is_handling: false,
             taken: 0,
+            moves: 0,
             wanted: Vec::new(),
             given_up: Vec::new(),
             credit_out: 0,
@@ -494,6 +498,11 @@ impl Link {
     /// Counts a packet that came too late: the operation that it concerns is over.
     pub fn note_stale(&mut self) {
         self.counters.stale += 1;
+    }
+
+    /// Notes that bytes of a long message have moved without an event of the port: see [`Engine::moves`].
+    pub fn note_move(&mut self) {
+        self.moves += 1;
     }
 
     /// Counts an attempt to post for which the port had no room.

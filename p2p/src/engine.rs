@@ -1360,6 +1360,12 @@ impl<P: Port, S: HasTagged> Engine<P, S> {
         }
     }
 
+    /// Returns a number that grows while polls move bytes without an event: see [`link::Engine::moves`].
+    #[inline]
+    pub fn moves(&self) -> u64 {
+        self.inner.moves()
+    }
+
     /// Returns true if [`Engine::poll`] would probably find nothing. Cheaper than a poll; may be wrong.
     #[inline(always)]
     pub fn seems_idle(&self) -> bool {

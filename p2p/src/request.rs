@@ -150,6 +150,8 @@ pub(crate) struct Put {
     pub(crate) posted: usize,
     /// The number of bytes that the last LANDED has reported to the receiver.
     pub(crate) reported: usize,
+    /// The time of that LANDED, or of the first PLACE.
+    pub(crate) reported_at: Time,
     /// Memory with copies of the bytes that are being put. Each slab has the bytes of one put. Empty if the request's
     /// own memory is registered.
     pub(crate) slabs: Vec<Slab>,
@@ -166,7 +168,7 @@ pub(crate) struct Put {
 }
 
 impl Put {
-    pub(crate) fn new(to: Peer, recv: u64, total: usize, first: Part) -> Self {
+    pub(crate) fn new(to: Peer, recv: u64, total: usize, first: Part, now: Time) -> Self {
         Self {
             to,
             recv,
@@ -175,6 +177,7 @@ impl Put {
             parts: VecDeque::from([first]),
             posted: 0,
             reported: 0,
+            reported_at: now,
             slabs: Vec::new(),
             free: Vec::new(),
             outstanding: 0,

@@ -62,6 +62,13 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.port.seems_idle() && !self.link.has_work()
     }
 
+    /// Returns a number that grows while drives move bytes: they send queued packets, or read bytes in a sender's memory.
+    /// Such a drive need not have events. The waiting caller compares two values, and does not rest while bytes move.
+    #[inline]
+    pub fn moves(&self) -> u64 {
+        self.link.moves
+    }
+
     /// Returns the time at which [`Engine::poll`] must be called next, even if the port has no events. It is
     /// [`Time::ZERO`] (immediately) if there is work left, for example packets that wait for room in the port, if a
     /// deadline has passed, if an address is wanted, or if [`Engine::next_packet`] has taken packets, which may have
@@ -115,6 +122,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
         }
         for _ in 0..self.link.senders.len() {
             let Some(peer) = self.link.senders.pop_front() else { break };
+            let before = self.link.peers[peer].sequence;
             self.link.peers[peer].listed = false;
             self.flush(peer);
             // If the port had no room, `flush` has listed the peer again. Then no bytes of long messages are sent: the
@@ -124,6 +132,7 @@ impl<P: Port, S: Stack> Engine<P, S> {
                 // A goodbye that waited for these bytes can be sent now.
                 self.flush(peer);
             }
+            self.link.moves += u64::from(self.link.peers[peer].sequence != before);
         }
         // A peer may have failed in this call. Its path must be cut off before the memory of its operations is used for
         // anything else.

@@ -7,8 +7,10 @@
 //! used again, its bytes are copied to the caller's buffer, while the sender fills the next slab.
 //!
 //! The sender posts the puts into one place after the other, at most `put_depth` puts at a time, and reports how many
-//! bytes the receiver's memory has (LANDED) when it has posted all puts into a place. If the port does not keep the
-//! order [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent when no put is under way any more.
+//! bytes the receiver's memory has (LANDED) when it has posted all puts into a place. If that takes long, it does so
+//! every 10 ms, because the receiver's port has no events meanwhile, and a receiver to which nothing happens rests
+//! longer and longer. If the port does not keep the order
+//! [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent when no put is under way any more.
 //!
 //! If one side cannot register its memory, the bytes travel in packets: the receiver sends CTS instead of PLACE, and
 //! the sender answers PLACE by a LANDED that says that it puts nothing.
@@ -203,7 +205,7 @@ impl Tagged {
                     && matches!(request.buffer, Buffer::Lent { .. } | Buffer::Owned(_)) =>
             {
                 let total = request.buffer.len();
-                request.state = State::Putting(Box::new(Put::new(peer, recv, total, part)));
+                request.state = State::Putting(Box::new(Put::new(peer, recv, total, part, link.now())));
             }
             State::Putting(put)
                 if put.recv == recv && put.offered == start && put.parts.len() < PARTS_MAX =>
@@ -242,9 +244,12 @@ impl Tagged {
             let Some(Request { state: State::Putting(put), .. }) = self.requests.get_mut(id) else {
                 return Ok(Post::Done);
             };
-            let (end, have_landed) = (put.posted_parts(), limits.send_after_put || put.outstanding == 0);
+            let now = out.link.now();
+            let is_time = limits.send_after_put && now.since(put.reported_at) >= REPORT_NS;
+            let end = if is_time { put.posted } else { put.posted_parts() };
+            let have_landed = limits.send_after_put || put.outstanding == 0;
             if have_landed && !put.abandoned && put.reported < end {
-                put.reported = end;
+                (put.reported, put.reported_at) = (end, now);
                 let landed = wire::Landed { recv: put.recv.into(), end: (end as u64).into() };
                 out.answer(peer, Protocol::P2p, kind::LANDED, landed.as_bytes());
             }
@@ -358,6 +363,11 @@ impl Tagged {
         self.finish(out.link, id, if is_whole { Ok(status) } else { Err(cancelled) });
     }
 }
+
+/// The time after which a sender reports the bytes of a place although it has not posted all puts into it. It is far
+/// below the time after which a receiver takes the sender for stopped (`nap_while_bytes_move` in the service crate), and
+/// long enough that the packet costs nothing in comparison.
+const REPORT_NS: u64 = 10_000_000;
 
 /// The number of places that may wait for puts of one send. A receiver gives no more: it offers a slab again after the
 /// puts to the slab have ended, and it has at most as many slabs as [`Config::put_depth`](crate::Config::put_depth)

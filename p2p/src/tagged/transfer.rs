@@ -433,6 +433,7 @@ impl Tagged {
             Ok(true) if end == status.bytes => (Verdict::Delivered, Ok(status)),
             Ok(true) => {
                 inflow.received = end;
+                link.note_move();
                 return self.move_later(link, id);
             }
             Ok(false) => {

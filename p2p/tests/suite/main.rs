@@ -11,6 +11,7 @@ mod lengths;
 mod matching;
 mod misuse;
 mod modes;
+mod moves;
 mod partitioned;
 mod puts;
 mod quarantine;
@@ -77,10 +78,15 @@ impl Simulated {
 
     /// A network that has puts and no gets, whose packets overtake puts unless it keeps their order.
     fn puts(keeps_order: bool) -> Self {
+        Self::slow_puts(keeps_order, 10_000)
+    }
+
+    /// The same network, whose puts complete late.
+    fn slow_puts(keeps_order: bool, completion_delay_ns: u64) -> Self {
         let mut config = SimConfig::default();
         (config.caps.get, config.caps.change, config.caps.rma_max) = (Reach::None, Reach::None, 30_000);
         config.caps.order.set(Order::SEND_AFTER_PUT, keeps_order);
-        (config.jitter_ns, config.completion_delay_ns) = (2_000, 10_000);
+        (config.jitter_ns, config.completion_delay_ns) = (2_000, completion_delay_ns);
         Self(Net::new(6, config))
     }
 

@@ -51,6 +51,31 @@ fn long_messages_are_put_and_few_packets_are_sent() {
     }
 }
 
+/// Between LANDED and LANDED the receiver's port has no events, so the receiver rests longer and longer.
+#[test]
+fn a_receiver_hears_of_slow_puts_every_10_ms() {
+    let medium = Simulated::slow_puts(true, 6_000_000);
+    let net = medium.0.clone();
+    let mut job = Job::new(medium, 2, &config());
+    let hello = (job.recv(1, exact(0, 4), 1), job.send(0, 1, 4, b"x"));
+    assert!(job.wait(hello.0).result.is_ok() && job.wait(hello.1).result.is_ok());
+    job.settle();
+    net.record();
+    let begun = job.now();
+    const LONG: usize = 5 * LEN;
+    let recv = job.recv_as(1, exact(0, 5), LONG, Owned, NEVER);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, LONG), Owned, NEVER);
+    assert!(job.wait(recv).message() == bytes(1, LONG) && job.wait(send).result.is_ok());
+    let took_ms = job.now().since(begun) / 1_000_000;
+    let trace = net.take_trace();
+    let of_sender =
+        trace.iter().filter(|event| matches!(event.what, What::Sent { from, .. } if from.rank == 0));
+    // RTS, and LANDED: at the end, and before at most every 10 ms, whenever a put has completed.
+    let packets = of_sender.count() as u64;
+    assert!((took_ms / 16..=took_ms / 10 + 2).contains(&packets) && packets > 4, "{packets} in {took_ms} ms");
+    job.assert_at_rest();
+}
+
 /// Otherwise the receiver would copy nothing to its buffer until all slabs are full.
 #[test]
 fn a_receiver_learns_of_each_full_slab_before_the_next_one_is_written() {

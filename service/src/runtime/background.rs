@@ -211,6 +211,12 @@ impl Background {
         self.left.iter().any(Option::is_some)
     }
 
+    /// Returns true if a nonblocking call has left operations to the driver, and no call has waited since then.
+    #[inline]
+    pub(super) fn has_left_requests(&self) -> bool {
+        self.left[CallKind::Nonblocking as usize].is_some()
+    }
+
     /// Notes that a call begins to wait, or would, if its request had not ended.
     pub(super) fn note_wait(&mut self, now: Time) {
         for (left, waited_soon) in self.left.iter_mut().zip(&mut self.waited_soon) {

@@ -204,9 +204,11 @@ where
                 continue;
             }
             let now = self.clock.now();
+            let moves = core.engine.moves();
             let stepped = core.step(now, &mut ());
-            let came = !matches!(stepped, Ok(0));
-            if came {
+            let has_events = !matches!(stepped, Ok(0));
+            let came = has_events || core.engine.moves() != moves;
+            if has_events {
                 self.rouse(&mut core);
             }
             if stepped.is_err() {
