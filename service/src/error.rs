@@ -217,7 +217,10 @@ pub enum Error {
         why: &'static str,
     },
     /// Misuse: there are no such partitions.
-    #[error("a message of {partitions} partitions has no {}: they count from 0", partitions_of(range))]
+    #[error(
+        "{} must be below {partitions}, the number of partitions in the message",
+        partitions_of(range)
+    )]
     NoSuchPartition {
         /// The named partitions.
         range: Range<usize>,
@@ -226,7 +229,7 @@ pub enum Error {
     },
     /// Misuse: one of the partitions is already marked as ready in this round, or a [`Part`](crate::Part) of it exists.
     #[error(
-        "{} cannot be used: already marked as ready, or in use by a thread; mark each once in a round",
+        "{}: one is marked as ready already, or a thread has it; mark each partition once in a round",
         partitions_of(range)
     )]
     PartitionTaken {
@@ -374,7 +377,9 @@ pub enum Error {
     /// The sender gave up the message after it had been matched, or the receiver gave up before it had all bytes. A
     /// part of the message may be in the receiver's buffer. Also the error of a send that waited for its receive when
     /// the receiver dropped the communicator.
-    #[error("rank {rank} gave up before the message was across (its own call has the reason); {fate}")]
+    #[error(
+        "rank {rank} gave up before the message had been transferred (the error of its own call gives the reason); {fate}"
+    )]
     Abandoned {
         /// The rank that gave up.
         rank: Rank,
@@ -812,8 +817,7 @@ fn failed(rank: Rank, world_rank: Rank, cause: &Cause) -> String {
     }
 }
 
-/// Returns the text for the number of messages of each receiver.
-/// Names partitions, of which `range` has at least one, or none that exists.
+/// Returns the name of a range of partitions. A range without a partition is named by its start.
 fn partitions_of(range: &Range<usize>) -> String {
     match range.len() {
         0 | 1 => format!("partition {}", range.start),
@@ -821,6 +825,7 @@ fn partitions_of(range: &Range<usize>) -> String {
     }
 }
 
+/// Returns the text for the number of messages of each receiver.
 fn undelivered(messages: &[(Rank, u64)]) -> String {
     let of_rank = |&(rank, number): &(Rank, u64)| match number {
         1 => format!("1 message to rank {rank}"),

@@ -9,7 +9,7 @@ use samite_p2p::Time;
 pub(crate) struct Patience {
     /// True if there are more ranks than cores: then the awaited rank may need this core.
     crowded: bool,
-    /// The time of the latest event, or of the first pause if there was no event yet.
+    /// The time of the latest burst that had events or moved bytes, or of the first pause if there was none yet.
     since: Option<Time>,
 }
 
@@ -29,7 +29,7 @@ impl Patience {
         Self { crowded, since: None }
     }
 
-    /// Returns the pause after a burst. `came` is true if the burst had events.
+    /// Returns the pause after a burst. `came` is true if the burst had events or moved bytes.
     pub(crate) fn rest(&mut self, now: Time, came: bool) -> Rest {
         let since = *if came { self.since.insert(now) } else { self.since.get_or_insert(now) };
         match now.since(since) {

@@ -177,6 +177,7 @@ impl<P: Port> Runtime<P> {
             ask: Time::ZERO,
             awaited: 0,
             tells_at_end: false,
+            moves: 0,
             waited_ns: 0,
             sought: None,
             condemned: None,

@@ -62,8 +62,9 @@ impl<P: Port, S: Stack> Engine<P, S> {
         self.port.seems_idle() && !self.link.has_work()
     }
 
-    /// Returns a number that grows while drives move bytes: they send queued packets, or read bytes in a sender's memory.
-    /// Such a drive need not have events. The waiting caller compares two values, and does not rest while bytes move.
+    /// Returns a number that grows when queued packets leave, and when bytes are read in a sender's memory. A poll that
+    /// moves such bytes may return no event. A waiting caller compares two values, so that it does not rest while bytes
+    /// move.
     #[inline]
     pub fn moves(&self) -> u64 {
         self.link.moves

@@ -7,9 +7,9 @@
 //! used again, its bytes are copied to the caller's buffer, while the sender fills the next slab.
 //!
 //! The sender posts the puts into one place after the other, at most `put_depth` puts at a time, and reports how many
-//! bytes the receiver's memory has (LANDED) when it has posted all puts into a place. If that takes long, it does so
-//! every 10 ms, because the receiver's port has no events meanwhile, and a receiver to which nothing happens rests
-//! longer and longer. If the port does not keep the order
+//! bytes the receiver's memory has (LANDED) when it has posted all puts into a place. If one place covers the message,
+//! the sender also reports when it posts a put and 10 ms have passed since the latest report: the receiver's port has no
+//! events meanwhile, and a receiver without events rests longer and longer. If the port does not keep the order
 //! [`SEND_AFTER_PUT`](samite_fabric::Order::SEND_AFTER_PUT), LANDED is sent when no put is under way any more.
 //!
 //! If one side cannot register its memory, the bytes travel in packets: the receiver sends CTS instead of PLACE, and
@@ -245,7 +245,8 @@ impl Tagged {
                 return Ok(Post::Done);
             };
             let now = out.link.now();
-            let is_time = limits.send_after_put && now.since(put.reported_at) >= REPORT_NS;
+            let is_one_part = put.parts.front().is_some_and(|part| part.end - part.start == put.total);
+            let is_time = is_one_part && limits.send_after_put && now.since(put.reported_at) >= REPORT_NS;
             let end = if is_time { put.posted } else { put.posted_parts() };
             let have_landed = limits.send_after_put || put.outstanding == 0;
             if have_landed && !put.abandoned && put.reported < end {
@@ -364,9 +365,9 @@ impl Tagged {
     }
 }
 
-/// The time after which a sender reports the bytes of a place although it has not posted all puts into it. It is far
-/// below the time after which a receiver takes the sender for stopped (`nap_while_bytes_move` in the service crate), and
-/// long enough that the packet costs nothing in comparison.
+/// The time after which a sender reports bytes of a place although it has not posted all puts into it. It is far below
+/// the time after which a receiver takes the sender for stopped (`nap_while_bytes_move` in the service crate), and long
+/// enough that the packet costs nothing in comparison.
 const REPORT_NS: u64 = 10_000_000;
 
 /// The number of places that may wait for puts of one send. A receiver gives no more: it offers a slab again after the

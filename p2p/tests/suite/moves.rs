@@ -28,6 +28,25 @@ fn a_sender_moves_while_its_packets_leave() {
     }
 }
 
+/// Otherwise a sender would never rest while its receiver is stopped.
+#[test]
+fn a_sender_without_room_does_not_move() {
+    let medium = Simulated::poor();
+    let net = medium.0.clone();
+    let mut job = Job::new(medium, 2, &Config::default());
+    let hello = (job.recv(1, exact(0, 4), 1), job.send(0, 1, 4, b"x"));
+    assert!(job.wait(hello.0).result.is_ok() && job.wait(hello.1).result.is_ok());
+    let recv = job.recv_as(1, exact(0, 5), 100_000, Owned, NEVER);
+    let send = job.send_as(0, 1, 0, 5, &bytes(1, 100_000), Owned, NEVER);
+    net.pause(1);
+    assert!(!job.poll_alone(0, |_| false));
+    let before = job.engine(0).moves();
+    assert!(!job.poll_alone(0, |_| false) && !job.is_over(&send));
+    assert_eq!(job.engine(0).moves(), before);
+    net.resume(1);
+    assert!(job.wait(recv).message() == bytes(1, 100_000) && job.wait(send).result.is_ok());
+}
+
 #[test]
 fn a_receiver_moves_while_it_reads_in_the_senders_memory() {
     let [_, receiver] = moves(Exposing::new(true), 5 << 20, Borrowed);

@@ -43,7 +43,7 @@ use std::time::Duration;
 use samite_control::Progress;
 use samite_fabric::Port;
 use samite_os::Refused;
-use samite_p2p::Time;
+use samite_p2p::{Outcome, RequestId, Time};
 
 use super::state::{Core, Sleeper, Who};
 use super::sync::{self, BiasedGuard, Timer};
@@ -61,7 +61,7 @@ pub(super) struct Background {
     waiting: usize,
     /// The sleep of the driver, in a pause or idle.
     sleep: Option<Asleep>,
-    /// The time of the latest event of the driver, or of the latest new operation. `None` if no operation has needed
+    /// The time of the latest step of the driver that had events or moved bytes, or of the latest new operation. `None` if no operation has needed
     /// progress yet.
     since: Option<Time>,
     /// The value of [`Core::operations_that_need_progress`] when the latest new operation was noted.
@@ -350,8 +350,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Lets the driver thread rest after a step, while no future waits. `came` is true if the step had events. In that
-    /// case the thread only yields, because more events may follow.
+    /// Lets the driver thread rest after a step, while no future waits. `came` is true if the step had events or moved
+    /// bytes. In that case the thread only yields, because more may follow.
     pub(super) fn rest_in_background<'a>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
@@ -475,6 +475,14 @@ impl<P: Port> Core<P> {
     /// Returns true if the driver pauses, and the port is armed for it.
     pub(super) fn is_attended(&self) -> bool {
         self.sleeper.is_some_and(|sleeper| sleeper.who == Who::Background)
+    }
+
+    /// Returns true if the driver thread has probably ended a request, and nothing waits for a poll of this thread.
+    #[cold]
+    pub(super) fn has_driven(&self, id: RequestId) -> bool {
+        self.tasks.drivers.is_thread_at_work()
+            && self.engine.outcome(id) == Outcome::Ready
+            && !self.engine.has_gathered()
     }
 
     /// Returns true if the driver thread may take a step before it is called again.

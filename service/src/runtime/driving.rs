@@ -204,10 +204,9 @@ where
                 continue;
             }
             let now = self.clock.now();
-            let moves = core.engine.moves();
             let stepped = core.step(now, &mut ());
             let has_events = !matches!(stepped, Ok(0));
-            let came = has_events || core.engine.moves() != moves;
+            let came = core.has_moved() || has_events;
             if has_events {
                 self.rouse(&mut core);
             }
@@ -303,8 +302,9 @@ where
         for _ in 0..STEPS_MAX {
             let now = self.clock.now();
             let stepped = core.step(now, &mut ());
-            let came = !matches!(stepped, Ok(0));
-            if came {
+            let has_events = !matches!(stepped, Ok(0));
+            let came = core.has_moved() || has_events;
+            if has_events {
                 self.rouse(&mut core);
             }
             if let Err(error) = stepped {
@@ -349,8 +349,8 @@ where
 }
 
 impl<P: Port> Core<P> {
-    /// Arms the descriptor of the program's driver after a step. `came` is true if the step had events. Returns false
-    /// if there is more to do, and true if the descriptor is armed or the program is no longer the driver.
+    /// Arms the descriptor of the program's driver after a step. `came` is true if the step had events or moved bytes.
+    /// Returns false if there is more to do, and true if the descriptor is armed or the program is no longer the driver.
     fn arm_program(&mut self, bell: &Bell, now: Time, until: Time, came: bool) -> bool {
         let Some(program) = &mut self.tasks.drivers.program else { return true };
         let nap = program.patience.nap(now, came);

@@ -42,6 +42,8 @@ pub(super) struct Core<P> {
     pub(super) awaited: usize,
     /// True if the launcher wants a report of this rank's activity at the end.
     pub(super) tells_at_end: bool,
+    /// The value of [`Engine::moves`] at the latest call of [`has_moved`](Self::has_moved).
+    pub(super) moves: u64,
     /// Time spent waiting, over all threads.
     pub(super) waited_ns: u64,
     /// A report of the wait of a thread that waits without a request, for example in a probe.
@@ -356,6 +358,13 @@ impl<P: Port> Core<P> {
             None => self.engine.forget_lent(),
             Some(_) => self.engine.conceal(),
         }
+    }
+
+    /// Returns true if bytes have moved without events since the latest call. The threads that wait poll in turns, and
+    /// each calls this after its polls.
+    pub(super) fn has_moved(&mut self) -> bool {
+        let moves = self.engine.moves();
+        std::mem::replace(&mut self.moves, moves) != moves
     }
 
     /// Drives once, at the time `now`. Returns the number of events. The notices together count as one event.

@@ -33,13 +33,12 @@ impl<P: Port> Runtime<P> {
         let mut patience = Patience::new(self.crowded);
         let mut cancelled = false;
         let mut begun = None;
-        let mut moves = None;
         let mut slept = false;
         // The polls before the first rest may take long, because they may copy bytes of long messages.
         let is_driven = core.may_be_driven();
-        if core.background.has_left_requests() && core.engine.outcome(id) == Outcome::Ready {
-            return self.collect_left(core, id, lent, bounds);
-        }
+        // The first poll is left out if the driver thread has ended the request: after a computation the caches are cold,
+        // and a poll of tcp takes 10 µs.
+        let mut skips_poll = core.background.has_left_requests() && core.has_driven(id);
         // A call that finds its request ended does not wait, and so leaves the driver alone: to stand it down, and to
         // call it again, takes two system calls.
         let mut is_counted = is_driven && core.engine.outcome(id) != Outcome::Ready;
@@ -58,7 +57,7 @@ impl<P: Port> Runtime<P> {
                 _ => core.burst.polls(),
             };
             for left in (0..polls).rev() {
-                let polled = core.poll(lent);
+                let polled = if std::mem::take(&mut skips_poll) { Ok(0) } else { core.poll(lent) };
                 if matches!(polled, Ok(1..)) {
                     came = true;
                     self.rouse(&mut core);
@@ -98,7 +97,7 @@ impl<P: Port> Runtime<P> {
                 }
             }
             let now = self.clock.now();
-            came |= moves.replace(core.engine.moves()).is_some_and(|before| before != core.engine.moves());
+            came |= core.has_moved();
             if is_counted {
                 core.background.stand_down(now);
             } else {
@@ -151,26 +150,6 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Returns the result of a request that was left to the driver, and has ended. The driver has made its progress, so
-    /// there is no poll: after a computation the caches are cold, and a poll of tcp takes 10 µs.
-    #[cold]
-    #[inline(never)]
-    fn collect_left<'a, L: Awaiting>(
-        &'a self,
-        mut core: BiasedGuard<'a, Core<P>>,
-        id: RequestId,
-        lent: &mut L,
-        bounds: &Bounds,
-    ) -> Option<Completion> {
-        core.background.note_wait(self.clock.now());
-        let id = lent.first(&mut core.engine).unwrap_or(id);
-        let end = core.collect(id, lent);
-        self.end_wait(core, false);
-        let end = end?;
-        let result = end.result.map_err(|error| self.explain(error, bounds));
-        Some(Completion { result, ..end })
-    }
-
     /// Drives the engine until `turn` breaks with a result. After each step, `turn` gets the time and the step's
     /// result. To continue, `turn` returns the time until which this thread may rest. A caller that wants to
     /// [`explain`](Self::explain) an error does so after this function has released the lock.
@@ -186,10 +165,9 @@ impl<P: Port> Runtime<P> {
         core.begin_wait(self.clock.now());
         loop {
             let now = self.clock.now();
-            let moves = core.engine.moves();
             let stepped = core.step(now, &mut ());
             let has_events = matches!(stepped, Ok(1..));
-            let came = has_events || core.engine.moves() != moves;
+            let came = core.has_moved() || has_events;
             if has_events {
                 self.rouse(&mut core);
             }
