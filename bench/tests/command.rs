@@ -121,9 +121,12 @@ fn the_rest_of_collective_operations_is_measured() {
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let seen: Vec<_> = records.iter().map(|record| [text(&record["bench"]), text(&record["impl"])]).collect();
     let expected = ["allreduce", "alltoall", "bcast"].map(|operation| {
-        ["samite", "samite+progress"].map(|name| [format!("overlap-{operation}"), name.to_owned()])
+        ["samite", "samite+progress"].map(|name| {
+            let benches = [format!("overlap-{operation}"), format!("overlap-{operation}-wait")];
+            benches.map(|bench| [bench, name.to_owned()])
+        })
     });
-    assert_eq!(seen, expected.as_flattened());
+    assert_eq!(seen, expected.as_flattened().as_flattened());
     for record in &records {
         assert_eq!((record["ranks"].as_u64(), record["bytes"].as_u64()), (Some(3), Some(262_144)));
         assert!(record["median"].as_f64().unwrap() > 0.0, "{record}");

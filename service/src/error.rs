@@ -217,10 +217,7 @@ pub enum Error {
         why: &'static str,
     },
     /// Misuse: there are no such partitions.
-    #[error(
-        "{} must be below {partitions}, the number of partitions in the message",
-        partitions_of(range)
-    )]
+    #[error("{} must be below {partitions}, the number of partitions in the message", partitions_of(range))]
     NoSuchPartition {
         /// The named partitions.
         range: Range<usize>,

@@ -104,8 +104,8 @@ impl OverlapArgs {
         let Times { alone_us, processor_us, start_us, wait_us, rest_us } = *times;
         let (wait, rest, ranks) = (times.percent(wait_us), times.percent(rest_us), self.ranks);
         if self.json {
-            for (metric, percent) in [("wait_percent", wait), ("rest_percent", rest)] {
-                let bench = format!("overlap-{}", operation.name());
+            for (end, metric, percent) in [("", "rest_percent", rest), ("-wait", "wait_percent", wait)] {
+                let bench = format!("overlap-{}{end}", operation.name());
                 let spread = Spread { median: percent, min: percent, max: percent };
                 let record = Record::of_job(&bench, name, transport, (metric, "%"), spread);
                 say!("{}", Record { bytes: Some(bytes), ranks, ..record }.to_json());
