@@ -748,6 +748,40 @@ mod tests {
         assert_eq!(ends, vec![Ok(()); 4]);
     }
 
+    /// A wait for a request that the driver has ended leaves out its first poll. It goes on as any other wait if the
+    /// request belongs to a set, or to a step of a collective call.
+    #[test]
+    fn sets_and_collective_calls_wait_as_usual_after_requests_that_the_driver_has_ended() {
+        const SIZE: u32 = 3;
+        let ends = settings(crate::Progress::Needed).local(SIZE, |world| {
+            let comm = world.comm();
+            let rank = comm.rank().0;
+            let (next, previous) = (Rank((rank + 1) % SIZE), Rank((rank + SIZE - 1) % SIZE));
+            for number in 0..50_u8 {
+                let mut set = comm.request_set();
+                for (len, tag) in [(LONG, 7), (1, 8), (LONG, 9)] {
+                    set.insert(comm.irecv(vec![0; len], previous, tag)?).expect("a request of this world");
+                }
+                let sends = [7, 9].map(|tag| comm.isend(vec![number; LONG], next, tag));
+                assert!(travels_alone(comm), "the long messages travel");
+                let mut sum = [0];
+                comm.allreduce(&[u32::from(number)], &mut sum, crate::reduction::Sum)?;
+                assert_eq!(sum, [SIZE * u32::from(number)]);
+                comm.isend(vec![number], next, 8)?.wait()?;
+                for _ in 0..3 {
+                    let (_, end) = set.wait_any().expect("three requests");
+                    assert!(end?.buffer.iter().all(|byte| *byte == number));
+                }
+                comm.barrier()?;
+                for send in sends {
+                    send?.wait()?;
+                }
+            }
+            Ok::<(), Error>(())
+        });
+        assert_eq!(ends, vec![Ok(()); SIZE as usize]);
+    }
+
     #[test]
     fn without_the_thread_it_waits_for_the_next_call() {
         let started = Barrier::new(2);
