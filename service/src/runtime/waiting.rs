@@ -36,9 +36,9 @@ impl<P: Port> Runtime<P> {
         let mut slept = false;
         // The polls before the first rest may take long, because they may copy bytes of long messages.
         let is_driven = core.may_be_driven();
-        // The first poll is left out if the driver thread has ended the request: after a computation the caches are cold,
-        // and a poll of tcp takes 10 µs.
-        let mut skips_poll = core.background.has_left_requests() && core.has_driven(id);
+        if core.background.has_left_requests() && core.has_driven(id) {
+            return self.wait_for_left(core, id, lent, bounds);
+        }
         // A call that finds its request ended does not wait, and so leaves the driver alone: to stand it down, and to
         // call it again, takes two system calls.
         let mut is_counted = is_driven && core.engine.outcome(id) != Outcome::Ready;
@@ -57,7 +57,7 @@ impl<P: Port> Runtime<P> {
                 _ => core.burst.polls(),
             };
             for left in (0..polls).rev() {
-                let polled = if std::mem::take(&mut skips_poll) { Ok(0) } else { core.poll(lent) };
+                let polled = core.poll(lent);
                 if matches!(polled, Ok(1..)) {
                     came = true;
                     self.rouse(&mut core);
@@ -148,6 +148,31 @@ impl<P: Port> Runtime<P> {
             core.waited_ns += rested.since(now);
             begun = (!slept).then_some(rested);
         }
+    }
+
+    /// Waits as [`wait`](Self::wait) does, but looks for the end before the first poll, because the driver thread has
+    /// ended the request. After a computation the caches are cold, and a poll of tcp takes 10 µs.
+    #[cold]
+    #[inline(never)]
+    fn wait_for_left<'a, L: Awaiting>(
+        &'a self,
+        mut core: BiasedGuard<'a, Core<P>>,
+        id: RequestId,
+        lent: &mut L,
+        bounds: &Bounds,
+    ) -> Option<Completion> {
+        core.background.note_wait(self.clock.now());
+        // The request may be one of several, or of a step of a collective call. Then another one may be next.
+        let id = lent.first(&mut core.engine).unwrap_or(id);
+        let end = match core.engine.outcome(id) {
+            Outcome::Ready => core.collect(id, lent),
+            Outcome::FailurePending => core.end_by_failure(id, lent),
+            Outcome::Pending => None,
+        };
+        let Some(end) = end else { return self.wait(core, id, lent, bounds) };
+        self.end_wait(core, false);
+        let result = end.result.map_err(|error| self.explain(error, bounds));
+        Some(Completion { result, ..end })
     }
 
     /// Drives the engine until `turn` breaks with a result. After each step, `turn` gets the time and the step's
