@@ -37,7 +37,10 @@ impl<P: Port> Runtime<P> {
         // The polls before the first rest may take long, because they may copy bytes of long messages.
         let is_driven = core.may_be_driven();
         if core.background.has_left_requests() && core.has_driven(id) {
-            return self.wait_for_left(core, id, lent, bounds);
+            match self.take_driven(core, id, lent, bounds) {
+                Ok(end) => return Some(end),
+                Err(none) => (core, id) = none,
+            }
         }
         // A call that finds its request ended does not wait, and so leaves the driver alone: to stand it down, and to
         // call it again, takes two system calls.
@@ -150,29 +153,29 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Waits as [`wait`](Self::wait) does, but looks for the end before the first poll, because the driver thread has
-    /// ended the request. After a computation the caches are cold, and a poll of tcp takes 10 µs.
+    /// Returns the end of a wait whose request the driver thread has ended, without a poll: after a computation the caches
+    /// are cold, and a poll of tcp takes 10 µs. The request may be one of several, or of a step of a collective call, and
+    /// then another one may be next. If that has not ended, returns its name.
     #[cold]
     #[inline(never)]
-    fn wait_for_left<'a, L: Awaiting>(
+    fn take_driven<'a, L: Awaiting>(
         &'a self,
         mut core: BiasedGuard<'a, Core<P>>,
         id: RequestId,
         lent: &mut L,
         bounds: &Bounds,
-    ) -> Option<Completion> {
+    ) -> Result<Completion, (BiasedGuard<'a, Core<P>>, RequestId)> {
         core.background.note_wait(self.clock.now());
-        // The request may be one of several, or of a step of a collective call. Then another one may be next.
         let id = lent.first(&mut core.engine).unwrap_or(id);
         let end = match core.engine.outcome(id) {
             Outcome::Ready => core.collect(id, lent),
             Outcome::FailurePending => core.end_by_failure(id, lent),
             Outcome::Pending => None,
         };
-        let Some(end) = end else { return self.wait(core, id, lent, bounds) };
+        let Some(end) = end else { return Err((core, id)) };
         self.end_wait(core, false);
         let result = end.result.map_err(|error| self.explain(error, bounds));
-        Some(Completion { result, ..end })
+        Ok(Completion { result, ..end })
     }
 
     /// Drives the engine until `turn` breaks with a result. After each step, `turn` gets the time and the step's
