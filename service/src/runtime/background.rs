@@ -61,8 +61,8 @@ pub(super) struct Background {
     waiting: usize,
     /// The sleep of the driver, in a pause or idle.
     sleep: Option<Asleep>,
-    /// The time of the latest step of the driver that had events or moved bytes, or of the latest new operation. `None` if no operation has needed
-    /// progress yet.
+    /// The time of the latest step of the driver that had events or moved bytes, or of the latest new operation. `None`
+    /// if no operation has needed progress yet.
     since: Option<Time>,
     /// The value of [`Core::operations_that_need_progress`] when the latest new operation was noted.
     operations: u64,
@@ -477,12 +477,14 @@ impl<P: Port> Core<P> {
         self.sleeper.is_some_and(|sleeper| sleeper.who == Who::Background)
     }
 
-    /// Returns true if the driver thread has probably ended a request, and nothing waits for a poll of this thread.
+    /// Returns true if the driver thread has probably ended a request, and neither gathered messages nor the news of a
+    /// given-up peer wait for a poll of this thread.
     #[cold]
     pub(super) fn has_driven(&self, id: RequestId) -> bool {
         self.tasks.drivers.is_thread_at_work()
             && self.engine.outcome(id) == Outcome::Ready
             && !self.engine.has_gathered()
+            && !self.engine.has_given_up()
     }
 
     /// Returns true if the driver thread may take a step before it is called again.
