@@ -27,8 +27,8 @@ use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use samite_fabric::Port;
 use samite_fabric::layout::{Readable, Writable};
+use samite_fabric::{Port, copy_bytes};
 use samite_p2p::{
     COLLECTIVE_TAG, Cause, Engine, Error, Fate, Group, HasTagged, Lent, Outcome, Pattern, Received,
     RequestId, Sent, Source, Status, Time, WorldRank,
@@ -808,7 +808,7 @@ fn check_lens<B: Buffers>(call: &Call<'_>, at: Place, buffers: &B) {
 #[inline]
 fn copy<B: Buffers>(buffers: &mut B, element: usize, from: Span, into: Span) {
     let (from, into) = buffers.slices_mut().0.pair(from, into, element);
-    into.copy_from_slice(from);
+    copy_bytes(from, into);
 }
 
 /// Carries out [`Step::Reduce`].

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use self::node::Node;
 pub use self::signature::{Elements, Signature};
-use crate::Body;
+use crate::{Body, copy_bytes};
 
 /// The places of a message's bytes, relative to the start of a slice, in the order of the message.
 #[derive(Clone, Debug)]
@@ -320,7 +320,7 @@ impl Body for Readable<'_> {
     #[inline]
     fn copy_part(&self, at: usize, into: &mut [u8]) {
         match self.form {
-            None => into.copy_from_slice(&self.bytes[at..at + into.len()]),
+            None => copy_bytes(&self.bytes[at..at + into.len()], into),
             Some(form) => form.gather(self.bytes, at, into),
         }
     }

@@ -33,6 +33,7 @@ mod trace;
 pub mod wire;
 
 pub use caps::{Caps, Order, Reach};
+pub use copy::copy_bytes;
 pub use error::{Failure, PortError};
 pub use mem::{Heap, Memory, MemoryKind, Region, Window};
 pub use port::{

@@ -35,6 +35,7 @@ pub use self::partitioned::{Marked, Partitioned, PartitionsMut};
 pub(crate) use self::segment::{Mapped, Segment};
 pub(crate) use self::window::RIGHTS;
 pub use self::window::Window;
+use crate::copy::copy_apart;
 use crate::layout::{Elements, Form, Readable, Writable};
 use crate::{Access, Change, PortError};
 
@@ -506,7 +507,7 @@ impl Region {
                 // SAFETY: `span` checked that the bytes lie in the memory, which `self` keeps alive. `into` is
                 // an exclusive reference, so it is not part of memory that this region owns. The lock orders
                 // this copy after all writes made in this process.
-                unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) }
+                unsafe { copy_apart(from.as_ptr(), into.as_mut_ptr(), into.len()) }
             }
             Shared::Segment(segment) => segment.mapped().read(offset, into),
         }
@@ -525,7 +526,7 @@ impl Region {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
                 // SAFETY: as in `copy_out`; and no reference to the bytes exists: the memory is not that of an `Arc`,
                 // as `span_to_write` checked.
-                unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) }
+                unsafe { copy_apart(from.as_ptr(), into.as_ptr(), from.len()) }
             }
             Shared::Segment(segment) => segment.mapped().write(offset, from),
         }

@@ -50,6 +50,7 @@
 //! fi_cq_read, where our deadlines are not checked. The provider catches the signals that end a process, to unlink its
 //! files first.
 
+mod buffers;
 pub mod choice;
 mod endpoint;
 mod events;
@@ -75,15 +76,15 @@ use std::sync::OnceLock;
 
 use samite_fabric_sys as sys;
 
+use self::buffers::Buffers;
 use self::endpoint::{Batch, Completions, Domain};
 use self::events::Event;
 use self::info::Info;
-use self::memory::{Registered, Registrations};
+use self::memory::Registrations;
 use self::object::{Object, check, error};
 use self::offer::{Offer, Plan};
 use self::post::Note;
 use self::slots::{Flight, Held, Slots};
-use crate::mem::Memory;
 use crate::rng::SplitMix64;
 use crate::{
     Access, Address, Body, Caps, Local, OpId, PathId, PeerId, Port, PortError, Post, Region, Registration,
@@ -202,13 +203,6 @@ pub struct OfiPort {
     backlog: VecDeque<Event>,
 }
 
-/// Buffers of one size, side by side.
-#[derive(Debug)]
-struct Buffers {
-    registered: Registered,
-    size: usize,
-}
-
 #[derive(Debug)]
 struct Peer {
     address: Address,
@@ -273,11 +267,8 @@ impl OfiPort {
         let packet_max = u32::try_from(caps.packet_max).unwrap_or(u32::MAX).to_le_bytes();
         let address = Address([&format[..], &packet_max, &endpoint::name(&ep)?].concat());
         let mut registrations = Registrations::new(registration, SplitMix64::new(config.seed));
-        let mut buffers = |count: u32| {
-            let region = Region::new(Memory::zeroed(count as usize * caps.packet_max));
-            let registered = registrations.bind_local(&domain, &ep, &region)?;
-            Ok::<_, PortError>(Buffers { registered, size: caps.packet_max })
-        };
+        let mut buffers =
+            |count: u32| Buffers::new(&mut registrations, &domain, &ep, count as usize, caps.packet_max);
         let (receives, sends) = (buffers(config.receive_buffers)?, buffers(config.send_buffers)?);
         let mut port = Self {
             ep: Some(ep),
@@ -351,7 +342,7 @@ impl OfiPort {
     /// polls.
     fn post_receives(&mut self) -> Result<(), PortError> {
         let (posted, all) = (self.posted_receives(), self.slots.receives());
-        let least = (CACHED_MAX / self.receives.size).max(RECEIVES_MIN).min(all);
+        let least = (CACHED_MAX / self.receives.size()).max(RECEIVES_MIN).min(all);
         self.wanted = match posted {
             0 => (2 * self.wanted).min(all),
             _ if posted > self.wanted / 2 => self.wanted.saturating_sub(1),
@@ -360,7 +351,7 @@ impl OfiPort {
         self.wanted = self.wanted.max(least);
         for _ in posted..self.wanted {
             let Some(&buffer) = self.unposted.last() else { break };
-            let span = self.receives.span(buffer, self.receives.size)?;
+            let span = self.receives.span(buffer, self.receives.size())?;
             let context = self.slots.context(buffer);
             // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
             // closed, and have no other user until this receive completes.
@@ -671,8 +662,8 @@ impl Drop for OfiPort {
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
             self.registrations.leak();
-            self.receives.registered.leak();
-            self.sends.registered.leak();
+            self.receives.leak();
+            self.sends.leak();
             self.slots.leak();
         }
     }
@@ -682,24 +673,6 @@ impl Drop for OfiPort {
 // the objects of a domain. All these objects are private to this value, which is moved as a whole and changed only
 // through `&mut self`.
 unsafe impl Send for OfiPort {}
-
-impl Buffers {
-    fn span(&self, buffer: u32, len: usize) -> Result<memory::Span, PortError> {
-        self.registered.span(buffer as usize * self.size, len)
-    }
-
-    /// Copies head and body to a buffer that is not in flight. Together they fit in the buffer.
-    fn fill(&self, buffer: u32, head: &[u8], body: &(impl Body + ?Sized)) -> Result<memory::Span, PortError> {
-        let span = self.span(buffer, head.len() + body.len())?;
-        // SAFETY: the span has room for head and body, and its bytes are initialized. The buffer is not in use, and no
-        // caller can have a reference to its memory.
-        let into = unsafe { std::slice::from_raw_parts_mut(span.start.as_ptr(), head.len() + body.len()) };
-        let (into_head, into_body) = into.split_at_mut(head.len());
-        into_head.copy_from_slice(head);
-        body.copy_to(into_body);
-        Ok(span)
-    }
-}
 
 /// The limit for buffers or operations of one kind.
 const SLOTS_MAX: u32 = 1 << 20;

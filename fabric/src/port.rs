@@ -38,6 +38,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
+use crate::copy::copy_bytes;
 use crate::shm::board::Slot;
 use crate::{Caps, Failure, PortError, Region, Window};
 
@@ -401,13 +402,13 @@ impl Body for [u8] {
         // 20 instructions.
         match (self.as_array::<8>(), into.as_mut_array()) {
             (Some(word), Some(into)) => *into = *word,
-            _ => into.copy_from_slice(self),
+            _ => copy_bytes(self, into),
         }
     }
 
     #[inline(always)]
     fn copy_part(&self, at: usize, into: &mut [u8]) {
-        into.copy_from_slice(&self[at..at + into.len()]);
+        copy_bytes(&self[at..at + into.len()], into);
     }
 
     #[inline(always)]

@@ -1,5 +1,7 @@
 //! Loops that copy bytes between a user's memory and a message.
 
+use crate::copy_bytes;
+
 /// One direction of a copy. It goes through the message from its start to its end.
 pub(super) trait Copier {
     /// Returns the number of bytes of the message that are still to be copied.
@@ -59,7 +61,7 @@ impl Copier for Gather<'_, '_> {
         self.into = rest;
         by_length!(len, stride, 1 2 4 8 12 16 24 32; gather(&self.memory[at..], into); {
             for into in into.chunks_exact_mut(len) {
-                into.copy_from_slice(&self.memory[at..at + len]);
+                copy_bytes(&self.memory[at..at + len], into);
                 at = at.wrapping_add_signed(stride);
             }
         });
@@ -84,7 +86,7 @@ impl Copier for Scatter<'_, '_> {
         self.from = rest;
         by_length!(len, stride, 1 2 4 8 12 16 24 32; scatter(&mut self.memory[at..], from); {
             for from in from.chunks_exact(len) {
-                self.memory[at..at + len].copy_from_slice(from);
+                copy_bytes(from, &mut self.memory[at..at + len]);
                 at = at.wrapping_add_signed(stride);
             }
         });
@@ -99,7 +101,7 @@ fn copy(from: &[u8], into: &mut [u8]) {
         ($($len:literal)*) => {
             match into.len() {
                 $($len => into.copy_from_slice(&from[..$len]),)*
-                _ => into.copy_from_slice(from),
+                _ => copy_bytes(from, into),
             }
         };
     }

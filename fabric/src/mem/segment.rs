@@ -24,7 +24,7 @@ use std::ptr::copy_nonoverlapping;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::copy::{load_words, store_words};
+use crate::copy::{copy_apart, load_words, store_words};
 use crate::{Access, Change, PortError};
 use samite_os::fork::ForkMark;
 use samite_os::process::Process;
@@ -274,7 +274,7 @@ impl Mapped {
             let piece = &mut piece[..PIECE.min(len - at)];
             self.read(offset + at, piece);
             // SAFETY: by the bounds of the loop there is room for the piece from `at` on.
-            unsafe { copy_nonoverlapping(piece.as_ptr(), into.add(at), piece.len()) };
+            unsafe { copy_apart(piece.as_ptr(), into.add(at), piece.len()) };
         }
     }
 

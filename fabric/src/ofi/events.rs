@@ -29,7 +29,7 @@ impl OfiPort {
     pub(super) fn completed(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
         match self.slots.of(entry.op_context) {
             Some(Slot::Receive(buffer)) => {
-                Some(Event::Packet { buffer, len: entry.len.min(self.receives.size) })
+                Some(Event::Packet { buffer, len: entry.len.min(self.receives.size()) })
             }
             Some(Slot::Flight(slot)) => {
                 let flight = self.land(slot)?;

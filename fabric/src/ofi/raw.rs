@@ -17,9 +17,10 @@ use std::ops::Range;
 
 use samite_fabric_sys as sys;
 
+use super::buffers::Buffers;
 use super::endpoint::{self, Batch, Completions, Domain};
 use super::info::Info;
-use super::memory::{Mode, Registered, Registrations, Span};
+use super::memory::{Mode, Registrations, Span};
 use super::object::{Object, error};
 use super::{OfiConfig, load};
 use crate::mem::Memory;
@@ -31,11 +32,11 @@ use crate::{Access, PortError, Region, Remote};
 pub struct RawPair {
     // The order of the fields is that of closing, as in `OfiPort`: the endpoint is closed first.
     ep: Option<Object<sys::fid_ep>>,
-    /// Messages are sent from the first `sources` parts of `len_max` bytes, in turns, and the messages of a window are
-    /// received into the following parts of this length, one each. The contents do not matter.
-    buffer: Registered,
+    /// Messages are sent from the first `sources` buffers, in turns, and the messages of a window are received into the
+    /// following buffers, one each. The contents do not matter.
+    buffers: Buffers,
     sources: usize,
-    /// The number of the part from which the next message is sent.
+    /// The number of the buffer from which the next message is sent.
     next_source: usize,
     /// The registrations of memory for the peer's puts.
     targets: Registrations,
@@ -85,9 +86,8 @@ impl RawPair {
         let domain = Domain::open(info, 2 * (receives + window), false)?;
         // SAFETY: the endpoint is the first field, and `drop` closes it before all others.
         let ep = unsafe { domain.endpoint() }?;
-        let region = Region::new(Memory::zeroed((sources + window) * len_max));
         let mut targets = Registrations::new(mode, SplitMix64::new(config.seed));
-        let buffer = targets.bind_local(&domain, &ep, &region)?;
+        let buffers = Buffers::new(&mut targets, &domain, &ep, sources + window, len_max)?;
         let name = endpoint::name(&ep)?;
         let contexts: Box<[UnsafeCell<sys::fi_context2>]> =
             (0..receives + window).map(|_| UnsafeCell::default()).collect();
@@ -96,7 +96,7 @@ impl RawPair {
         let idle_sends = contexts_of(receives..receives + window).collect();
         let mut pair = Self {
             ep: Some(ep),
-            buffer,
+            buffers,
             sources,
             next_source: 0,
             targets,
@@ -233,9 +233,9 @@ impl RawPair {
     /// Returns the bytes of the next message.
     #[inline]
     fn source(&mut self, len: usize) -> Result<Span, PortError> {
-        let at = self.next_source * self.len_max;
-        self.next_source = (self.next_source + 1) % self.sources;
-        self.buffer.span(at, len)
+        let source = self.next_source;
+        self.next_source = (source + 1) % self.sources;
+        self.buffers.span(source as u32, len)
     }
 
     #[inline]
@@ -366,10 +366,10 @@ impl RawPair {
     fn post_receives(&mut self) -> Result<(), PortError> {
         while let Some(&context) = self.idle_receives.front() {
             let number = (context as usize - self.contexts.as_ptr() as usize) / size_of::<sys::fi_context2>();
-            let span =
-                self.buffer.span((self.sources + number % self.window) * self.len_max, self.len_max)?;
+            let buffer = self.sources + number % self.window;
+            let span = self.buffers.span(buffer as u32, self.len_max)?;
             // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
-            // closed; the parts for receives are never read; no other operation uses the context.
+            // closed; the buffers for receives are never read; no other operation uses the context.
             let status = unsafe {
                 let start = span.start.as_ptr().cast();
                 sys::fi_recv(self.ep(), start, span.len, span.descriptor, sys::FI_ADDR_UNSPEC, context)
@@ -389,7 +389,7 @@ impl Drop for RawPair {
         // As in the port, memory that an unclosed endpoint might access must never be freed.
         if let Some(Err(ep)) = self.ep.take().map(Object::close) {
             std::mem::forget(ep);
-            self.buffer.leak();
+            self.buffers.leak();
             self.targets.leak();
             std::mem::forget(std::mem::take(&mut self.contexts));
         }

@@ -8,7 +8,7 @@ use crate::delay::{Delay, Model};
 use crate::route::{Ports, Route};
 use crate::testing::onesided::{Ends, cases_of_refusal, honest_cases};
 use crate::testing::{Heard, Recorder, bytes_of};
-use crate::{Failure, Reach};
+use crate::{Failure, Memory, Reach};
 
 /// The number of polls after which a message counts as lost. Each poll makes at least one system call.
 const POLLS_MAX: usize = 3_000_000;
@@ -139,6 +139,21 @@ fn long_packets_arrive() {
         let error = a.port.send(to_c, b"1", &longest).expect_err("it is too long");
         assert!(matches!(error, PortError::TooLong { .. }), "{error}");
     });
+}
+
+#[test]
+fn buffers_begin_where_no_header_leads_to_a_slow_copy() {
+    for packet_max in [1000, 4096, PACKET_MAX] {
+        let port = Node::with(OfiConfig { packet_max, ..config() }).port;
+        for buffers in [&port.receives, &port.sends] {
+            let [first, second] = [0, 1].map(|buffer| {
+                let span = buffers.span(buffer, buffers.size()).expect("at least two buffers");
+                span.start.as_ptr().addr()
+            });
+            assert_eq!([first % 256, second % 256], [128; 2]);
+            assert!(second - first >= buffers.size(), "buffers do not overlap");
+        }
+    }
 }
 
 #[test]
