@@ -31,9 +31,9 @@ ci/build.sh
 # The packages and features of ci/build.sh, for the same reason.
 all=(--quiet --locked --workspace --features samite/serde,samite/half)
 cargo test "${all[@]}" --lib --test suite --no-run
-SAMITE_TEST_PROVIDER='tcp;ofi_rxm' cargo test "${all[@]}" --lib -- ofi::tests </dev/null
 for provider in "${providers[@]}"; do
     echo "newer-libfabric.sh: $provider of $found"
+    SAMITE_TEST_PROVIDER=$provider cargo test "${all[@]}" --lib -- ofi::tests </dev/null
     SAMITE_TEST_PROVIDER=$provider cargo test "${all[@]}" --test suite -- ofi:: </dev/null
     "${CARGO_TARGET_DIR:-target}/debug/samite" run -n 4 --timeout 120 --transport "$provider" -- \
         "${CARGO_TARGET_DIR:-target}/debug/examples/radix" </dev/null

@@ -4,13 +4,13 @@
 //! Rust can copy shared words only one at a time, with atomic loads and stores. On x86-64, vector instructions copy
 //! whole cache lines, which is several times as fast. The string instruction (`rep movsb`) is no faster, and AMD's
 //! processors execute it byte by byte at a *slow distance*: if the destination's offset in its page exceeds the
-//! source's offset in its page by up to 31 bytes (glibc bug 30994). There 64 KiB take 19 to 22 µs instead of 1.3 (Zen 3
-//! and Zen 4).
+//! source's offset in its page by 1 to 31 bytes. There 64 KiB take 22 µs instead of 1.3 (measured on Zen 3 for each
+//! distance; glibc bug 30994 has figures of Zen 4).
 //!
-//! Memory is often at a slow distance. glibc puts long blocks 16 bytes behind the start of a page, and packets begin
-//! with a header of a few dozen bytes. glibc before 2.39 copies 2 KiB and more with the string instruction, so
-//! [`copy_bytes`] takes its place here; Linux copies to and from sockets with it, so the buffers of
-//! [`ofi`](crate::ofi) lie where headers lead to no slow distance.
+//! Memory is often at a slow distance. glibc puts blocks of 128 KiB and more 16 bytes behind the start of a page, and
+//! packets begin with a header of a few dozen bytes. The `memcpy` of glibc before 2.40 uses the string instruction from
+//! 2 KiB on, so at a slow distance [`copy_bytes`] does not call it. Linux uses the instruction to copy to and from
+//! sockets, so the buffers of [`ofi`](crate::ofi) lie where headers lead to no slow distance.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -109,13 +109,15 @@ pub(crate) unsafe fn store_words(words: &[AtomicU64], from: *const u8) {
     }
 }
 
-/// Copies bytes, and is as fast at a slow distance as elsewhere. Both slices have one length.
+/// Copies `from` to `into`, which have the same length. Unlike [`copy_from_slice`](slice::copy_from_slice) it does not
+/// become slow on AMD's processors if the destination's offset in its page exceeds the source's by 1 to 31 bytes (glibc
+/// bug 30994). Meant for copies of possibly 2 KiB and more.
 ///
 /// # Panics
 /// If the lengths differ.
 #[inline(always)]
 pub fn copy_bytes(from: &[u8], into: &mut [u8]) {
-    if into.len() < STRING_FROM {
+    if into.len() < STRING_MIN {
         into.copy_from_slice(from);
     } else {
         copy_long(from, into);
@@ -129,30 +131,35 @@ fn copy_long(from: &[u8], into: &mut [u8]) {
     unsafe { copy_apart(from.as_ptr(), into.as_mut_ptr(), into.len()) }
 }
 
-/// Copies as [`copy_bytes`] does.
+/// Copies `len` bytes between places that do not overlap, as [`copy_bytes`] does.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].
 pub(crate) unsafe fn copy_apart(from: *const u8, into: *mut u8, len: usize) {
-    let lines = if len >= STRING_FROM && is_slow(from, into) { len / LINE } else { 0 };
-    // SAFETY: the caller guarantees `len` bytes at both places, which do not overlap; the lines and the rest make up
-    // `len` bytes. No Rust reference reaches the bytes at `into`, and nobody writes those at `from`.
+    let is_slow = (STRING_MIN..STRING_END).contains(&len) && is_slow(from.addr(), into.addr());
+    let lines = if is_slow { len / LINE } else { 0 };
+    // SAFETY: the caller meets the conditions of `copy_nonoverlapping`, which include those of `vectors::copy`. The
+    // lines and the rest are `len` bytes together.
     unsafe {
         let copied = LINE * vectors::copy(from, into, lines);
         std::ptr::copy_nonoverlapping(from.add(copied), into.add(copied), len - copied);
     }
 }
 
-/// Returns true if AMD's processors copy with the string instruction at the speed of single bytes.
-fn is_slow(from: *const u8, into: *const u8) -> bool {
-    let distance = into.addr().wrapping_sub(from.addr()) % PAGE;
-    (1..=SLOW_MAX).contains(&distance)
+/// Returns true if the second address is at a slow distance from the first.
+pub(crate) fn is_slow(from: usize, into: usize) -> bool {
+    (1..=SLOW_MAX).contains(&(into.wrapping_sub(from) % PAGE))
 }
 
-/// The least length for which glibc uses the string instruction, rounded down (`__x86_rep_movsb_threshold`).
-const STRING_FROM: usize = 2048;
+/// glibc uses the string instruction for at least this many bytes (`__x86_rep_movsb_threshold`), or for at least a few
+/// more, depending on the processor.
+const STRING_MIN: usize = 2048;
 
-/// The longest slow distance: measured on Zen 3 for each distance from 0 to 128.
+/// glibc uses the string instruction for fewer bytes than this: than the second cache has (`rep_movsb_stop_threshold`),
+/// which is 512 KiB in Zen 3 and 1 MiB in Zen 4.
+const STRING_END: usize = 1 << 20;
+
+/// The longest slow distance.
 const SLOW_MAX: usize = 31;
 
 /// Bytes of a page, as the processor compares addresses.
@@ -226,8 +233,8 @@ mod vectors {
     /// Copies lines. Returns their number.
     ///
     /// # Safety
-    /// The lines can be read at `from` and written at `into`. The spans do not overlap. No reference in this process
-    /// reaches them at the same time, except references to atomics.
+    /// The caller meets the conditions of [`copy_nonoverlapping`](std::ptr::copy_nonoverlapping), except that other
+    /// processes may access the bytes at the same time, and this process through atomics.
     #[inline]
     pub(super) unsafe fn copy(from: *const u8, into: *mut u8, count: usize) -> usize {
         let lines = count;
@@ -293,19 +300,22 @@ mod tests {
     #[test]
     fn bytes_are_copied_at_each_distance() {
         let all = bytes(3 * PAGE);
-        let mut memory = vec![0; 5 * PAGE];
-        for len in [0, 1, STRING_FROM - 1, STRING_FROM, STRING_FROM + 63, 2 * PAGE] {
+        let untouched = vec![0xff; 5 * PAGE];
+        let mut memory = untouched.clone();
+        for len in [0, 1, STRING_MIN - 1, STRING_MIN, STRING_MIN + 63, 2 * PAGE] {
             for shift in 0..3 {
                 for distance in (0..80).chain(PAGE - 40..PAGE) {
                     let from = &all[shift..shift + len];
                     let before =
                         (from.as_ptr().addr() + distance).wrapping_sub(memory.as_ptr().addr()) % PAGE;
                     let at = PAGE + before;
-                    assert_eq!(is_slow(from.as_ptr(), memory[at..].as_ptr()), (1..32).contains(&distance));
+                    let into = memory[at..].as_ptr();
+                    assert_eq!(is_slow(from.as_ptr().addr(), into.addr()), (1..32).contains(&distance));
                     memory.fill(0xff);
                     copy_bytes(from, &mut memory[at..at + len]);
                     assert_eq!(&memory[at..at + len], from);
-                    assert!(memory[..at].iter().chain(&memory[at + len..]).all(|&byte| byte == 0xff));
+                    assert!(memory[..at] == untouched[..at], "no byte before");
+                    assert!(memory[at + len..] == untouched[at + len..], "no byte behind");
                 }
             }
         }
@@ -314,7 +324,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a copy has one length")]
     fn a_long_copy_has_one_length() {
-        copy_bytes(&[0; STRING_FROM], &mut [0; STRING_FROM + 1]);
+        copy_bytes(&[0; STRING_MIN], &mut [0; STRING_MIN + 1]);
     }
 
     #[test]

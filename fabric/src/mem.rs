@@ -524,8 +524,8 @@ impl Region {
         match &*self.0 {
             Shared::Private { copying, .. } => {
                 let _ordered = copying.lock().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: as in `copy_out`; and no reference to the bytes exists: the memory is not that of an `Arc`,
-                // as `span_to_write` checked.
+                // SAFETY: as in `copy_out`; and no reference to the bytes exists, so `from` does not overlap them: the
+                // memory is not that of an `Arc`, as `span_to_write` checked.
                 unsafe { copy_apart(from.as_ptr(), into.as_ptr(), from.len()) }
             }
             Shared::Segment(segment) => segment.mapped().write(offset, from),
@@ -731,9 +731,14 @@ impl Region {
         let (first, second) = if a <= b { (from_lock, into_lock) } else { (into_lock, from_lock) };
         let _first = first.lock().unwrap_or_else(PoisonError::into_inner);
         let _second = (a != b).then(|| second.lock().unwrap_or_else(PoisonError::into_inner));
-        // SAFETY: both spans were checked, the references keep both regions alive, both locks are
-        // held. `copy` allows overlap.
-        unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), len) }
+        // SAFETY: both spans were checked, the references keep both regions alive, both locks are held. `copy` allows
+        // overlap. The memory of two regions does not overlap: only that of an `Arc` may, and `span_to_write` refuses it.
+        unsafe {
+            match a == b {
+                true => std::ptr::copy(source.as_ptr(), target.as_ptr(), len),
+                false => copy_apart(source.as_ptr(), target.as_ptr(), len),
+            }
+        }
         Ok(())
     }
 }

@@ -38,9 +38,8 @@ use std::any::Any;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::copy::copy_bytes;
 use crate::shm::board::Slot;
-use crate::{Caps, Failure, PortError, Region, Window};
+use crate::{Caps, Failure, PortError, Region, Window, copy_bytes};
 
 /// Moves bytes to and from peers. See the [module](self) for the contract.
 pub trait Port {

@@ -4,7 +4,7 @@
 use samite_fabric::SplitMix64;
 
 /// Bytes of the longest message.
-pub(crate) const BYTES_MAX: usize = 200_000;
+pub(crate) const BYTES_MAX: usize = 1 << 20;
 
 /// The number of bits of a tag that hold the kind of message. The other bits hold the message's number.
 pub(crate) const KIND_BITS: u32 = 4;
@@ -41,6 +41,7 @@ impl Message {
             0 => 0,
             1..=6 => rng.below(1_000),
             7 | 8 => rng.below(20_000),
+            _ if rng.below(8) > 0 => rng.below(200_000),
             _ => rng.below(BYTES_MAX as u64 + 1),
         };
         let mut bytes = Vec::with_capacity(len as usize + 8);

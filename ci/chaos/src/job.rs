@@ -150,6 +150,11 @@ impl Job {
             // No message is as long as this limit, so no receiver reads it in the sender's memory.
             command.env("SAMITE_READ_MIN", "1T");
         }
+        if rng.below(3) > 0 {
+            // Long messages that are put take many puts, of which each reuses the memory of an earlier one.
+            command.env("SAMITE_PUT_CHUNK", ["4K", "16K"][rng.below(2) as usize]);
+            command.env("SAMITE_PUT_DEPTH", ["1", "3", "8"][rng.below(3) as usize]);
+        }
         if rng.below(3) == 0 {
             // Short sends do not return before they have been sent.
             command.env("SAMITE_OUTBOX_MAX", "0");

@@ -10,21 +10,26 @@ use samite_fabric_sys as sys;
 
 /// Buffers of one size, side by side.
 ///
-/// Their places avoid the slow distances of [`copy`](crate::copy) in the copies that Linux makes from and to sockets.
-/// On a socket a message follows a header of the provider, and Linux copies both to the start of a page of its own if
-/// no earlier bytes are on their way: so a message comes to lie 16 to 24 bytes (`tcp`, `net`) or 80 to 88 bytes
-/// (`tcp;ofi_rxm`) behind that start. A buffer that begins there itself would be at a slow distance: over `tcp` 64 KiB
-/// took 40 µs instead of 20.
+/// Their places avoid the slow distances of [`copy`](crate::copy) in the copies that Linux makes to and from sockets.
+/// On a socket, a packet follows a header of the provider: 16 to 24 bytes (`tcp`, `net`) or 80 to 88 (`tcp;ofi_rxm`;
+/// tcpx_ep.c, rxm.h at v1.17.0). If all earlier bytes have arrived, Linux copies header and packet to the start of a
+/// page (skb_page_frag_refill in net/core/sock.c), from which the receiver on the same host copies them. So with
+/// buffers at the start of a page, each packet over `tcp` was at a slow distance: 64 KiB took 40 µs instead of 20.
+/// Where buffers begin at [`OFFSET`], no header of at most 96 bytes leads to one.
+///
+/// A put from a program's own memory is not covered: the header is 40 bytes, and the place is the program's.
 #[derive(Debug)]
 pub(super) struct Buffers {
     registered: Registered,
     /// The place of the first buffer in the registered memory.
     first: usize,
+    /// The distance between the starts of two buffers: a multiple of [`SPACING`].
+    stride: usize,
     /// The length of each buffer.
     size: usize,
 }
 
-/// The distance between the starts of two buffers is a multiple of this number of bytes, which divides a page.
+/// The starts of the buffers are as far apart as multiples of this number of bytes, which divides a page.
 const SPACING: usize = 256;
 
 /// The distance of the start of each buffer from a multiple of [`SPACING`].
@@ -39,10 +44,11 @@ impl Buffers {
         count: usize,
         size: usize,
     ) -> Result<Self, PortError> {
-        let region = Region::new(Memory::zeroed(count * stride(size) + SPACING));
+        let stride = size.next_multiple_of(SPACING);
+        let region = Region::new(Memory::zeroed(count * stride + SPACING));
         let start = region.span(0, 0)?.addr().get();
         let registered = registrations.bind_local(domain, ep, &region)?;
-        Ok(Self { registered, first: OFFSET.wrapping_sub(start) % SPACING, size })
+        Ok(Self { registered, first: OFFSET.wrapping_sub(start) % SPACING, stride, size })
     }
 
     /// Returns the length of each buffer.
@@ -53,7 +59,7 @@ impl Buffers {
     /// Returns the first `len` bytes of a buffer.
     #[inline]
     pub(super) fn span(&self, buffer: u32, len: usize) -> Result<Span, PortError> {
-        self.registered.span(self.first + buffer as usize * stride(self.size), len)
+        self.registered.span(self.first + buffer as usize * self.stride, len)
     }
 
     /// Copies head and body to a buffer that is not in flight. Together they fit in the buffer.
@@ -78,9 +84,4 @@ impl Buffers {
     pub(super) fn leak(&self) {
         self.registered.leak();
     }
-}
-
-/// Returns the distance between two buffers of `size` bytes.
-fn stride(size: usize) -> usize {
-    size.next_multiple_of(SPACING)
 }

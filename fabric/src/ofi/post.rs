@@ -95,7 +95,7 @@ impl OfiPort {
             return Ok(refused);
         }
         let Some((slot, buffer)) = self.slots.send(self.in_flight(to).sends) else { return Ok(Post::Again) };
-        let span = self.sends.fill(buffer, from, [].as_slice())?;
+        let span = self.sends.fill(buffer, &[], from)?;
         let flight = Flight { peer: to, op: Some(op), sequenced: false, held: Held::default() };
         self.post_write(slot, flight, &[span], into, None)
     }

@@ -253,7 +253,7 @@ impl RawPair {
                 unsafe { sys::fi_inject(self.ep(), start, len, self.peer) }
             } else if let Some(&context) = self.idle_sends.last() {
                 // SAFETY: the endpoint is live and has FI_MSG. Buffer and context live until the endpoint is
-                // closed, the sent part is never written, and no other operation uses the context, which is
+                // closed, the sent buffer is never written, and no other operation uses the context, which is
                 // removed from the list just below.
                 unsafe { sys::fi_send(self.ep(), start, len, span.descriptor, self.peer, context) }
             } else {

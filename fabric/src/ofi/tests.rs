@@ -4,6 +4,7 @@
 mod killed;
 
 use super::*;
+use crate::copy::is_slow;
 use crate::delay::{Delay, Model};
 use crate::route::{Ports, Route};
 use crate::testing::onesided::{Ends, cases_of_refusal, honest_cases};
@@ -145,13 +146,17 @@ fn long_packets_arrive() {
 fn buffers_begin_where_no_header_leads_to_a_slow_copy() {
     for packet_max in [1000, 4096, PACKET_MAX] {
         let port = Node::with(OfiConfig { packet_max, ..config() }).port;
-        for buffers in [&port.receives, &port.sends] {
-            let [first, second] = [0, 1].map(|buffer| {
-                let span = buffers.span(buffer, buffers.size()).expect("at least two buffers");
-                span.start.as_ptr().addr()
-            });
-            assert_eq!([first % 256, second % 256], [128; 2]);
-            assert!(second - first >= buffers.size(), "buffers do not overlap");
+        for (buffers, count) in [(&port.receives, port.slots.receives()), (&port.sends, 2)] {
+            let mut end = 0;
+            for buffer in 0..count as u32 {
+                let span = buffers.span(buffer, buffers.size()).expect("the whole buffer");
+                let start = span.start.as_ptr().addr();
+                assert!(start >= end, "buffers do not overlap");
+                end = start + buffers.size();
+                for header in [16, 24, 80, 88] {
+                    assert!(!is_slow(start, header) && !is_slow(header, start), "{header} bytes");
+                }
+            }
         }
     }
 }

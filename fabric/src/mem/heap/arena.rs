@@ -12,6 +12,7 @@ use super::blocks::{Blocks, Class, GRANULE};
 use super::frees::Frees;
 use super::keys::{self, Keys};
 use crate::PortError;
+use crate::copy::copy_apart;
 use samite_os::fork::ForkMark;
 use samite_os::shared::{Mapping, PAGE, SharedFile, View};
 
@@ -229,7 +230,7 @@ unsafe impl GlobalAlloc for Arena {
             // SAFETY: both blocks have at least this length, and two allocations never overlap. The caller guarantees
             // what `dealloc` requires of the old block.
             unsafe {
-                std::ptr::copy_nonoverlapping(block, moved, layout.size().min(new_size));
+                copy_apart(block, moved, layout.size().min(new_size));
                 self.dealloc(block, layout);
             }
         }

@@ -109,7 +109,7 @@ fn descriptors(ranks: u32) -> Finding {
 }
 
 /// Checks that ranks can start the threads that make progress for long messages while the program computes. It starts
-/// threads, because only that checks all limits: of the user, of the container, and of memory.
+/// threads, because only that checks all limits of their number: of the user, and of the container.
 fn threads(ranks: u32) -> Finding {
     const CHECK: &str = "threads";
     let wanted = (2 * ranks as usize).clamp(THREADS_MIN, THREADS_MAX);
