@@ -21,8 +21,9 @@ use crate::{
 };
 
 const PACKET_MAX: usize = 8 << 10;
-/// The longest one-sided operation, in bytes. Its copy holds a lock on the target's registrations, so it must end soon.
-const RMA_MAX: usize = 4 << 20;
+/// The longest one-sided operation, in bytes. Its copy holds a lock on the target's registrations, and a rank that waits
+/// polls up to 64 times before it looks at its deadline, so it must end soon.
+const RMA_MAX: usize = 256 << 10;
 const RMA_DEPTH: usize = 1024;
 /// The largest number of parts of one put. The port locks the registrations once for each part, so the number is
 /// limited.

@@ -86,8 +86,8 @@ parameters! {
     /// `Error::Exhausted`.
     buffer_max: usize = 64 << 20, "bytes", 0, 1 << 40;
     /// Budget for the memory in which this rank publishes data of collective operations for the ranks of its host. Each
-    /// communicator of up to 64 ranks, all on one host, takes 33 KiB of it at its first barrier or similar call. At the
-    /// limit, and with 0, its collective operations send messages.
+    /// communicator of which this host has 2 to 64 ranks takes 33 KiB of it at its first barrier or similar call. At
+    /// the limit, and with 0, its collective operations send messages.
     board_max: usize = 4 << 20, "bytes", 0, 1 << 40;
     /// Shortest message that the receiver reads in the sender's memory, if it is longer than `eager_max` and the
     /// receiver can map that memory.
