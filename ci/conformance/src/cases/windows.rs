@@ -4,12 +4,12 @@ use std::fmt::Debug;
 
 use samite::reduction::{ComplexF64, LocatedF32, LocatedF64};
 use samite::{
-    Access, AccessKind, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Request, Window,
-    WindowError, WindowHints, WindowNumber, WindowOp, WindowRegion,
+    Access, AccessKind, CancelToken, Epoch, Error, Exposure, Fence, Layout, Lock, LockKind, Rank, Request,
+    Window, WindowError, WindowHints, WindowNumber, WindowOp, WindowRegion,
 };
 
 use super::transfers::SIZES;
-use crate::case::{Cases, Job, bytes, expect_error, until};
+use crate::case::{Cases, Job, SHORT, bytes, expect_error, until};
 
 pub(crate) fn add(cases: &mut Cases) {
     cases.section("12.2");
@@ -26,6 +26,7 @@ pub(crate) fn add(cases: &mut Cases) {
     requests(cases);
     epochs(cases);
     locks(cases);
+    early(cases);
     misuse(cases);
     cases.section("12.7");
     semantics(cases);
@@ -525,6 +526,69 @@ fn requests(cases: &mut Cases) {
             Ok(())
         });
     }
+    cases.add(
+        "request.compare_swap",
+        4,
+        "one of several swaps of an element finds the value that it expects",
+        |job| {
+            let window = job.comm.window(vec![0_u64; 2])?;
+            let epoch = window.lock_all()?;
+            let (rank, element) = (u64::from(job.rank()) + 1, usize::from(job.rank() % 2 == 0));
+            let swap = epoch.icompare_swap(Rank(0), element, 0, rank)?;
+            let before = swap.wait()?.buffer[0];
+            let sums =
+                epoch.iget_accumulate(Rank(0), element, vec![u64::from(before == 0) << 8], WindowOp::Sum)?;
+            assert!(sums.wait()?.buffer[0] > 0, "an element was swapped");
+            epoch.close()?;
+            let part = window.free()?;
+            assert!(job.rank() > 0 || part.iter().all(|element| element >> 8 == 1), "{part:?}");
+            Ok(())
+        },
+    );
+    let rule = "each of several requests that change an element returns another former value";
+    cases.add("request.get_accumulate", 3, rule, |job| {
+        let window = job.comm.window(vec![0_u32; 1])?;
+        let epoch = window.lock_all()?;
+        let sums = (0..10).map(|_| epoch.iget_accumulate(Rank(1), 0, vec![1], WindowOp::Sum));
+        let sums = sums.collect::<Result<Vec<_>, _>>()?;
+        let former =
+            sums.into_iter().map(|sum| Ok(sum.wait()?.buffer[0])).collect::<Result<Vec<_>, Error>>()?;
+        epoch.close()?;
+        assert!(former.is_sorted(), "the order of the calls: {former:?}");
+        let mut all = vec![0; 3 * former.len()];
+        job.comm.allgather(&former, &mut all)?;
+        all.sort_unstable();
+        assert!(all.iter().copied().eq(0..30), "{all:?}");
+        let part = window.free()?;
+        assert!(job.rank() != 1 || part == [30]);
+        Ok(())
+    });
+    let rule = "an operation whose request is dropped is done at the end of its epoch";
+    cases.add("request.dropped", 2, rule, |job| {
+        let window = job.comm.window(vec![0_u8; 100_003])?;
+        let epoch = window.lock(job.other(), LockKind::Shared)?;
+        drop(epoch.iput(job.other(), 0, bytes(7, 100_000))?);
+        drop(epoch.iget(job.other(), 0, vec![0; 100_000])?);
+        drop(epoch.iget_accumulate(job.other(), 100_000, vec![5], WindowOp::Sum)?);
+        drop(epoch.icompare_swap(job.other(), 100_001, 0, 6)?);
+        drop(epoch.iflush_all()?);
+        epoch.close()?;
+        job.comm.barrier()?;
+        assert!(window.free()? == [bytes(7, 100_000), vec![5, 6, 0]].concat());
+        Ok(())
+    });
+    cases.add("request.free", 3, "a program may do other things until a window is freed", |job| {
+        let window = job.comm.window(vec![job.rank(); 1])?;
+        let mut freed = window.ifree()?;
+        if job.rank() == 0 {
+            job.comm.send(&[1_u8], Rank(1), 7)?;
+        } else if job.rank() == 1 {
+            job.comm.recv(&mut [0_u8], Rank(0), 7)?;
+        }
+        let part = until(job, || freed.test().transpose().map_err(Error::from))?;
+        assert_eq!(part.buffer, [job.rank()]);
+        Ok(())
+    });
     let rule = "requests of windows and of messages are waited for together";
     cases.add("request.set", 2, rule, |job| {
         let window = job.comm.window(vec![job.rank(); 1])?;
@@ -696,6 +760,125 @@ fn locks(cases: &mut Cases) {
             window.free().map(drop)
         });
     }
+}
+
+/// Epochs that a deadline or a cancel ends. The window goes on.
+fn early(cases: &mut Cases) {
+    cases.section("12.5");
+    for (name, is_cancelled) in [("deadline", false), ("cancel", true)] {
+        let bound = move |window: &mut Window<u8>| {
+            let cancel = CancelToken::new();
+            window.set_cancel(&cancel);
+            window.set_timeout(Some(SHORT).filter(|_| !is_cancelled));
+            cancel
+        };
+        let is_early = move |error: Error| match is_cancelled {
+            true => matches!(error, Error::Cancelled { .. }),
+            false => matches!(error, Error::Window(why) if matches!(*why, WindowError::TimedOut { .. })),
+        };
+        let is_aborted =
+            |error: Error| matches!(error, Error::Window(why) if matches!(*why, WindowError::Aborted { .. }));
+        let rule = "a wait for a lock that another rank holds ends early, and the lock still passes on";
+        cases.add(format!("{name}.lock"), 2, rule, move |job| {
+            let mut window = job.comm.window(vec![0_u8; 1])?;
+            if job.rank() == 0 {
+                let held = window.lock(Rank(0), LockKind::Exclusive)?;
+                held.put(Rank(0), 0, &[1])?;
+                held.flush(Rank(0))?;
+                job.comm.barrier()?;
+                job.comm.barrier()?;
+                held.close()?;
+            } else {
+                job.comm.barrier()?;
+                let cancel = bound(&mut window);
+                let waits = window.lock(Rank(0), LockKind::Exclusive)?;
+                waits.put(Rank(0), 0, &[2])?;
+                let flush = waits.iflush(Rank(0))?;
+                if is_cancelled {
+                    cancel.cancel();
+                }
+                assert!(flush.wait().is_err_and(|failed| is_early(failed.error)));
+                assert!(waits.close().is_err_and(is_early));
+                unbound(&mut window);
+                job.comm.barrier()?;
+                let epoch = window.lock(Rank(0), LockKind::Exclusive)?;
+                assert_eq!(epoch.fetch(Rank(0), 0, 3, WindowOp::Sum)?, 1, "nothing was put");
+                epoch.close()?;
+            }
+            let part = window.free()?;
+            assert!(job.rank() > 0 || part == [4]);
+            Ok(())
+        });
+        let rule =
+            "an access that ends early ends the exposure that it would have matched, and the next ones match";
+        cases.add(format!("{name}.start"), 2, rule, move |job| {
+            let mut window = job.comm.window(vec![0_u8; 1])?;
+            if job.rank() == 0 {
+                let cancel = bound(&mut window);
+                let access = window.start(&[Rank(1)])?;
+                access.put(Rank(1), 0, &[2])?;
+                if is_cancelled {
+                    cancel.cancel();
+                }
+                assert!(access.close().is_err_and(is_early));
+                unbound(&mut window);
+                job.comm.barrier()?;
+                let access = window.start(&[Rank(1)])?;
+                access.accumulate(Rank(1), 0, &[3], WindowOp::Sum)?;
+                access.close()?;
+            } else {
+                job.comm.barrier()?;
+                assert!(window.post(&[Rank(0)])?.close().is_err_and(is_aborted));
+                window.post(&[Rank(0)])?.close()?;
+                assert_eq!(window.read_vec(0..1)?, [3]);
+            }
+            window.free().map(drop)
+        });
+        let rule =
+            "an exposure that ends early ends the access that it would have matched, and the next ones match";
+        cases.add(format!("{name}.post"), 2, rule, move |job| {
+            let mut window = job.comm.window(vec![0_u8; 1])?;
+            if job.rank() == 0 {
+                let cancel = bound(&mut window);
+                let exposure = window.post(&[Rank(1)])?;
+                if is_cancelled {
+                    cancel.cancel();
+                }
+                assert!(exposure.close().is_err_and(is_early));
+                unbound(&mut window);
+                job.comm.barrier()?;
+                let mut is_done = [0_u8];
+                job.comm.recv(&mut is_done, Rank(1), 7)?;
+                let part = window.read_vec(0..1)?;
+                assert!(part == [9] || is_done == [0], "it was told that the put was done: {part:?}");
+                window.post(&[Rank(1)])?.close()?;
+                assert_eq!(window.read_vec(0..1)?, [3]);
+            } else {
+                job.comm.barrier()?;
+                let access = window.start(&[Rank(0)])?;
+                access.put(Rank(0), 0, &[9])?;
+                // The news of the early end may still be on its way.
+                let is_done = match access.close() {
+                    Ok(()) => true,
+                    Err(error) => {
+                        assert!(is_aborted(error));
+                        false
+                    }
+                };
+                job.comm.send(&[u8::from(is_done)], Rank(0), 7)?;
+                let access = window.start(&[Rank(0)])?;
+                access.put(Rank(0), 0, &[3])?;
+                access.close()?;
+            }
+            window.free().map(drop)
+        });
+    }
+}
+
+/// Undoes the bounds of a window.
+fn unbound(window: &mut Window<u8>) {
+    window.set_cancel(&CancelToken::new());
+    window.set_timeout(None);
 }
 
 /// Returns the regions of all ranks.
