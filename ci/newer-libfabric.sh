@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the suites of the libfabric port and of tagged messages, and a self-verifying example on four processes, on a
-# newer libfabric than the distribution's: 2.5.1, from the Python package of MPICH, kept under target/. Fails unless the
-# loaded libfabric has that version and each provider in the list.
+# Runs the suites of the libfabric port and of tagged messages, the conformance suite, and a self-verifying example on
+# four processes, on a newer libfabric than the distribution's: 2.5.1, from the Python package of MPICH, kept under
+# target/. Fails unless the loaded libfabric has that version and each provider in the list.
 #   ci/newer-libfabric.sh [COMMAND...]    with a command, runs only that, with this libfabric
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,10 +31,11 @@ ci/build.sh
 # The packages and features of ci/build.sh, for the same reason.
 all=(--quiet --locked --workspace --features samite/serde,samite/half)
 cargo test "${all[@]}" --lib --test suite --no-run
+built=${CARGO_TARGET_DIR:-target}/debug
 for provider in "${providers[@]}"; do
     echo "newer-libfabric.sh: $provider of $found"
     SAMITE_TEST_PROVIDER=$provider cargo test "${all[@]}" --lib -- ofi::tests </dev/null
     SAMITE_TEST_PROVIDER=$provider cargo test "${all[@]}" --test suite -- ofi:: </dev/null
-    "${CARGO_TARGET_DIR:-target}/debug/samite" run -n 4 --timeout 120 --transport "$provider" -- \
-        "${CARGO_TARGET_DIR:-target}/debug/examples/radix" </dev/null
+    "$built/samite-conformance" jobs "$provider" --samite "$built/samite" </dev/null | tail -n 20
+    "$built/samite" run -n 4 --timeout 120 --transport "$provider" -- "$built/examples/radix" </dev/null
 done
