@@ -8,6 +8,7 @@ mod contexts;
 mod given_up;
 mod hellos;
 mod incarnations;
+mod long_messages;
 mod outbox;
 mod questions;
 mod roll_calls;
