@@ -204,8 +204,11 @@ impl Tagged {
             State::Putting(put) => put.abandoned = true,
             _ => unreachable!("{id:?} moves no bytes by gets or puts"),
         }
-        request.fail(error);
-        self.note_end(id);
+        // The peer may give up the operation too, after this side has, or say so twice.
+        if request.result.is_none() && !request.collected {
+            request.fail(error);
+            self.note_end(id);
+        }
         self.move_later(link, id);
     }
 

@@ -634,3 +634,53 @@ fn two_matched_messages_of_one_name_leave_nothing() {
         trio.finish();
     }
 }
+
+/// The sender gives up a message twice.
+#[test]
+fn a_message_that_is_given_up_twice_ends_once() {
+    for (puts, is_lent, polls) in [
+        (true, false, true),
+        (true, false, false),
+        (true, true, true),
+        (true, true, false),
+        (false, false, true),
+        (false, true, false),
+    ] {
+        let mode = if puts { TransferMode::Put } else { TransferMode::Push };
+        let mut trio = Trio::new(puts);
+        let recv = trio.receive(is_lent);
+        let watcher = trio.engines[1].add_watcher();
+        trio.engines[1].watch(recv, watcher, 3);
+        trio.arrive_all(&[rts(LEN, mode)], true);
+        trio.arrive_all(&[abort(recv.to_wire()), abort(recv.to_wire())], polls);
+        assert_eq!(trio.failure(), None);
+        assert_eq!(trio.engines[1].take_end(watcher), Some((recv, 3)));
+        assert_eq!(trio.engines[1].take_end(watcher), None, "a watcher hears of each end once");
+        assert!(matches!(trio.result(recv), Err(Error::Abandoned { rank: WorldRank(0), .. })));
+        trio.finish();
+    }
+}
+
+/// The deadline of a receive has passed, and its sender gives up the message before it learns of that.
+#[test]
+fn a_receive_that_has_timed_out_does_not_end_again() {
+    for (puts, is_lent) in [(true, false), (true, true), (false, false), (false, true)] {
+        let mode = if puts { TransferMode::Put } else { TransferMode::Push };
+        let mut trio = Trio::new(puts);
+        let recv = trio.receive(is_lent);
+        let watcher = trio.engines[1].add_watcher();
+        trio.engines[1].watch(recv, watcher, 3);
+        trio.arrive_all(&[rts(LEN, mode)], true);
+        trio.engines[1].set_deadline(recv, Time::from_nanos(5));
+        trio.engines[1].poll(Time::from_nanos(10), &mut ()).unwrap();
+        trio.arrive(&abort(recv.to_wire()));
+        assert_eq!(trio.engines[1].take_end(watcher), Some((recv, 3)));
+        assert_eq!(trio.engines[1].take_end(watcher), None, "a watcher hears of each end once");
+        assert!(matches!(trio.result(recv), Err(Error::TimedOut { .. })));
+        trio.poll();
+        let stale = trio.stale();
+        trio.arrive(&abort(recv.to_wire()));
+        assert_eq!((trio.stale(), trio.failure()), (stale + 1, None));
+        trio.finish();
+    }
+}
