@@ -228,7 +228,7 @@ impl Tagged {
             return self.stream(link, peer, data, bytes, lent);
         }
         let Some(id) = self.answered(link, peer, data.operation.get()) else { return Ok(()) };
-        if self.is_streamed(id) {
+        if self.is_unnamed(id) {
             return Err(WireError::Value { field: "operation" });
         }
         self.inflow(link, id, data.offset.get(), bytes, lent)
@@ -660,25 +660,27 @@ impl Tagged {
 
     fn abort(&mut self, link: &mut Link, peer: Peer, abort: &Abort) -> Result<(), WireError> {
         let Some(id) = self.answered(link, peer, abort.recv.get()) else { return Ok(()) };
-        if self.is_streamed(id) {
-            return Err(WireError::Value { field: "recv" });
-        }
         match self.requests.get(id).map(|request| &request.state) {
-            Some(State::AwaitingData(_)) => {
+            Some(State::AwaitingData(_)) if !self.is_unnamed(id) => {
                 let rank = link.peer(peer).rank();
                 self.finish(link, id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
             }
             Some(State::Landing(_)) => self.end_landing(link, id),
-            _ => {}
+            // The receive was given up before, and the sender is informed of that.
+            Some(State::Over) => link.note_stale(),
+            _ => return Err(WireError::Value { field: "recv" }),
         }
         Ok(())
     }
 
-    /// Returns true for a receive of a stream. A correct sender never names such a receive in a packet, because the
-    /// receive's name is not sent to it.
-    fn is_streamed(&self, id: RequestId) -> bool {
+    /// Returns true for a receive of a stream, and for a receive that reads its bytes in the sender's memory. A correct
+    /// sender never names such a receive in a packet, because the receive's name is not sent to it.
+    fn is_unnamed(&self, id: RequestId) -> bool {
         self.requests.get(id).is_some_and(|request| {
-            matches!(&request.state, State::AwaitingData(inflow) if inflow.mode == TransferMode::Stream)
+            matches!(
+                &request.state,
+                State::AwaitingData(inflow) if matches!(inflow.mode, TransferMode::Stream | TransferMode::Read(_))
+            )
         })
     }
 

@@ -684,3 +684,43 @@ fn a_receive_that_has_timed_out_does_not_end_again() {
         trio.finish();
     }
 }
+
+/// The sender of a message gives up a receive whose name it cannot know: a receive without a message, or one that
+/// fetches or reads the bytes itself. Or it names a send.
+#[test]
+fn giving_up_what_is_not_under_way_ends_the_sender_alone() {
+    let nowhere = Remote { key: 12_345, address: 0 };
+    for number in 0..5 {
+        let mut trio = Trio::new(true);
+        let id = if number == 0 { trio.send() } else { trio.receive(number == 2) };
+        match number {
+            3 => trio.arrive(&rts(LEN, TransferMode::Pull(nowhere))),
+            4 => trio.arrive(&rts(LEN, TransferMode::Read(nowhere))),
+            _ => {}
+        }
+        let case = abort(id.to_wire());
+        trio.arrive(&case);
+        trio.assert_violation(id, &[case]);
+        trio.finish();
+    }
+}
+
+/// The receive has ended, and the program may have its result already.
+#[test]
+fn giving_up_an_ended_receive_is_stale() {
+    for is_collected in [true, false] {
+        let mut trio = Trio::new(true);
+        let recv = trio.receive(false);
+        trio.arrive_all(&[rts(8, TransferMode::Push), data(recv.to_wire(), 0, 8)], false);
+        if is_collected {
+            assert!(trio.result(recv).is_ok());
+        }
+        let before = trio.stale();
+        trio.arrive_all(&[abort(recv.to_wire()), abort(recv.to_wire())], true);
+        assert_eq!((trio.stale(), trio.failure()), (before + 2, None));
+        if !is_collected {
+            assert!(trio.result(recv).is_ok());
+        }
+        trio.finish();
+    }
+}
