@@ -600,7 +600,10 @@ fn the_messages_of_a_bundle_arrive_in_order() {
         let recv = receiver.irecv(Time::ZERO, pattern, Memory::zeroed(1), NEVER).unwrap();
         assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), [byte]);
     }
-    for broken in [&items[..items.len() - 1], &[], &[0; 8]] {
+    // The last item is cut in its body, in its head, or after its head; there is no item; or an item has no body.
+    let last = Item::LEN + size_of::<crate::wire::Eager>() + 1;
+    let cuts = [1, last - 1, last - Item::LEN].map(|cut| &items[..items.len() - cut]);
+    for broken in cuts.into_iter().chain([[].as_slice(), &[0; Item::LEN]]) {
         let (mut receiver, expected) = acquainted(&Config::default());
         arrive(&mut receiver, &bundle(expected, broken));
         assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
@@ -613,6 +616,40 @@ fn the_messages_of_a_bundle_arrive_in_order() {
     arrive(&mut receiver, &packet);
     assert_eq!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Left));
     assert_eq!(peer_state(&receiver, WorldRank(0)).packets_waiting(), 1);
+}
+
+/// An item has no flags, so it cannot be a bundle. A whole packet in an item is the data of a message.
+#[test]
+fn a_bundle_in_a_bundle_is_data() {
+    let item = |kind, reserved, body: &[u8]| {
+        let (len, context) = ((body.len() as u16).into(), 0.into());
+        [Item { kind, reserved, len, context }.as_bytes(), body].concat()
+    };
+    let eager = |reserved, data: &[u8]| {
+        item(kind::EAGER, reserved, &[[9, 0, 0, 0, 0, 0, 0, 0].as_slice(), data].concat())
+    };
+    let bundle = |sequence, items: &[u8]| {
+        let mut packet = packet(Protocol::P2p, kind::EAGER, sequence, items);
+        packet[3] = Flags::BUNDLE.bits();
+        packet
+    };
+    let (mut receiver, expected) = acquainted(&Config::default());
+    let inner = [eager(0, b"a"), eager(0, b"b")].concat();
+    let whole = bundle(expected + 1, &inner);
+    // The byte of an item that is reserved has the value of the flag.
+    let outer = [eager(0, &whole), eager(Flags::BUNDLE.bits(), &inner), eager(0, b"last")].concat();
+    arrive(&mut receiver, &bundle(expected, &outer));
+    assert_eq!(peer_state(&receiver, WorldRank(0)).expected(), expected + 1, "one packet has arrived");
+    for data in [whole.as_slice(), &inner, b"last"] {
+        let memory = Memory::zeroed(data.len());
+        let recv = receiver.irecv(Time::ZERO, Pattern::exact(0, 0, 9), memory, NEVER).unwrap();
+        assert_eq!(receiver.collect(recv, &mut ()).unwrap().memory.unwrap().as_bytes(), data);
+    }
+    assert_eq!((receiver.usage().unexpected_messages, receiver.counters().failed_peers), (0, 0));
+    // The items in place of another message's body are too many bytes for it.
+    arrive(&mut receiver, &bundle(expected + 1, &item(kind::FIN, 0, &inner)));
+    assert!(matches!(peer_state(&receiver, WorldRank(0)).failure(), Some(Cause::Protocol(_))));
+    receiver.check_invariants();
 }
 
 #[test]
