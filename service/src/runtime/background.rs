@@ -30,11 +30,11 @@
 //!
 //! The driver also sends messages that are gathered for a packet (a bundle), if the program makes no call within
 //! [`bundle_delay_us`](samite_p2p::Config::bundle_delay_us). The first message that is gathered since the latest poll, for
-//! any peer, sets the timer.
+//! any peer, sets the timer. If no thread can be started, no message is gathered outside of scopes until one is started.
 //!
-//! A program whose operations need no help has no second thread. The thread starts when operations need progress for
-//! the first time, and then stays until the runtime is closed. This is the *helper thread* of Zounmevo's thesis (2014,
-//! chapter 3), which also starts on demand.
+//! A program whose operations need no help has no second thread. The thread starts when operations need progress, or a
+//! message is gathered, for the first time, and then stays until the runtime is closed. This is the *helper thread* of
+//! Zounmevo's thesis (2014, chapter 3), which also starts on demand.
 
 use std::io;
 use std::sync::Arc;
@@ -80,6 +80,8 @@ pub(super) struct Background {
     waited_soon: [u32; CallKind::KINDS],
     /// The number of times that no thread could be started.
     pub(super) threads_refused: u64,
+    /// True if no messages are gathered because no thread could be started.
+    has_stopped_gathering: bool,
 }
 
 /// The kind of a call that leaves operations to the driver. A program that waits soon after calls of one kind need not do
@@ -155,6 +157,7 @@ impl Background {
             left: [None; CallKind::KINDS],
             waited_soon: [0; CallKind::KINDS],
             threads_refused: 0,
+            has_stopped_gathering: false,
         }
     }
 
@@ -328,9 +331,10 @@ impl<P: Port> Runtime<P> {
                 core.tasks.drivers.no_thread();
                 core.background.threads_refused += 1;
                 // No thread would send gathered messages in time, so no further messages are gathered.
-                core.engine.set_gathering(false);
+                core.background.has_stopped_gathering |= core.engine.set_gathering(false);
                 core.engine.send_gathered(now);
             }
+            Some(_) => core.note_thread(),
             None => {
                 let delay = has_gathered.then(|| Duration::from_micros(core.engine.config().bundle_delay_us));
                 match delay {
@@ -346,7 +350,6 @@ impl<P: Port> Runtime<P> {
                     }
                 }
             }
-            Some(_) => {}
         }
     }
 
@@ -504,6 +507,14 @@ impl<P: Port> Core<P> {
         self.background.stand_down(now);
         if self.is_attended() {
             self.disarm_port();
+        }
+    }
+
+    /// Notes that a driver thread was started. It sends gathered messages in time, so messages are gathered again if
+    /// they were not for lack of a thread.
+    pub(super) fn note_thread(&mut self) {
+        if std::mem::take(&mut self.background.has_stopped_gathering) {
+            self.engine.set_gathering(true);
         }
     }
 

@@ -174,6 +174,7 @@ where
                     .into(),
             });
         }
+        core.note_thread();
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! Tests of runtimes that get notices of the launcher, and of the threads that a poll wakes.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -36,13 +38,37 @@ impl Directory for Notices {
 
 /// Returns the runtime of the first rank of a job. It knows no other rank.
 fn runtime<D: Directory + 'static>(size: u32, hub: &Hub, notices: D) -> Runtime<impl Port + use<D>> {
-    let identity = Identity { rank: WorldRank(0), size, incarnation: 7, secret: [9; 16] };
+    let identity = identity(0, size);
     let mut engine = engine(hub.port(), identity.clone(), Config::default());
     let address = engine.port().address();
     engine.introduce(WorldRank(0), 7, address).unwrap();
     while engine.poll(Time::ZERO, &mut ()).unwrap() > 0 {}
     let place = Place { host: 0, hosts: 1, neighbours: 1, address: None };
     Runtime::new(engine, Box::new(notices), &identity, &place, Lane::ONLY, &Settings::default()).unwrap()
+}
+
+fn identity(rank: u32, size: u32) -> Identity {
+    Identity { rank: WorldRank(rank), size, incarnation: 7, secret: [9; 16] }
+}
+
+/// Returns the runtime of rank 0 and the engine of rank 1. They know each other, and their packets are dear.
+fn with_dear_packets() -> (Runtime<impl Port>, Engine<impl Port>) {
+    let hub = Hub::new();
+    let mut engines =
+        [0, 1].map(|rank| engine(hub.port().with_dear_packets(), identity(rank, 2), Config::default()));
+    let addresses = engines.each_ref().map(|engine| engine.port().address());
+    for engine in &mut engines {
+        for (rank, address) in (0..).zip(&addresses) {
+            engine.introduce(WorldRank(rank), 7, address.clone()).unwrap();
+        }
+    }
+    for _ in 0..10 {
+        engines.iter_mut().for_each(|engine| _ = engine.poll(Time::ZERO, &mut ()).unwrap());
+    }
+    let [own, other] = engines;
+    let place = Place { host: 0, hosts: 1, neighbours: 2, address: None };
+    let (notices, settings) = (Box::new(Notices::default()), Settings::default());
+    (Runtime::new(own, notices, &identity(0, 2), &place, Lane::ONLY, &settings).unwrap(), other)
 }
 
 /// A message may still arrive for a receive that has ended because the other ranks have given up this rank.
@@ -285,5 +311,47 @@ fn a_thread_for_long_messages_that_cannot_be_started_is_counted() {
         assert!(runtime.finish(id, &mut (), &bounds).unwrap().result.is_ok());
     }
     assert!(runtime.stats().threads_refused > 1, "each call that returns tries again");
+    runtime.abandon();
+}
+
+/// Without a thread nothing would send gathered messages while the program computes. So they leave at once, and are
+/// gathered again when a thread was started for another operation.
+#[test]
+fn messages_are_gathered_again_when_a_thread_starts_that_was_refused_before() {
+    let (runtime, mut peer) = with_dear_packets();
+    let is_refused = Arc::new(AtomicBool::new(true));
+    let refused = Arc::clone(&is_refused);
+    let start = move |_| match refused.load(Ordering::Relaxed) {
+        true => Err(std::io::ErrorKind::WouldBlock.into()),
+        false => Ok(()),
+    };
+    assert!(runtime.background.set(Box::new(start)).is_ok());
+    let bounds = Bounds::default();
+    let sent = Cell::new(0);
+    // Sends a message, and returns the number of gathered bytes.
+    let send = || {
+        runtime.send(WorldRank(1), 1, 5, [1_u8; 8].as_slice(), &bounds).unwrap();
+        sent.set(sent.get() + 1);
+        runtime.core.lock().unwrap().engine.usage().gathered
+    };
+    // The peer acknowledges nothing, so one of the first messages is gathered.
+    assert!((0..200).any(|_| {
+        assert_eq!(send(), 0);
+        runtime.stats().threads_refused == 1
+    }));
+    for _ in 0..200 {
+        assert_eq!(send(), 0);
+    }
+    assert_eq!(runtime.stats().threads_refused, 1, "short messages do not need the thread any more");
+    while peer.poll(Time::ZERO, &mut ()).unwrap() > 0 {}
+    assert_eq!(peer.usage().unexpected_messages, sent.get(), "no message waits for a thread");
+
+    is_refused.store(false, Ordering::Relaxed);
+    let receive = runtime.enter(&bounds).unwrap().start(|engine, now, deadline| {
+        engine.irecv(now, Pattern::exact(1, 1, 5), Memory::zeroed(1 << 20), deadline).unwrap()
+    });
+    assert!((0..200).any(|_| send() > 0), "messages are gathered again");
+    assert_eq!(runtime.stats().threads_refused, 1);
+    runtime.forget(receive);
     runtime.abandon();
 }
