@@ -18,7 +18,8 @@ fn the_thread_starts_with_the_first_long_message_and_takes_little() {
     settings.set_progress(Progress::Needed).unwrap();
     settings.clone().local(1, |world| {
         let (me, comm) = (Rank(0), world.comm());
-        // Blocking calls and short messages need no thread.
+        // Blocking calls and short messages need no thread over this port, whose packets are cheap. Where packets are
+        // dear, short messages are gathered, and the thread sends them.
         comm.send(&[1_u8], me, 1).unwrap();
         comm.recv(&mut [0_u8], me, 1).unwrap();
         let mut long = vec![0_u8; LONG];

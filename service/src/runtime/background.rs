@@ -580,8 +580,11 @@ mod tests {
     use std::sync::Barrier;
     use std::thread::yield_now;
 
+    use samite_control::Place;
+    use samite_fabric::loopback::Hub;
+
     use super::*;
-    use crate::{Comm, Error, Rank, Settings};
+    use crate::{Comm, Error, Rank, Settings, World, transport};
 
     const LONG: usize = 1 << 20;
 
@@ -814,7 +817,8 @@ mod tests {
         assert_eq!(ends, [Ok(()), Ok(())]);
     }
 
-    /// A program of blocking calls, or of short messages, needs no thread after the first contact of its ranks.
+    /// After the first contact of its ranks, a program of blocking calls, or of short messages, needs no thread over
+    /// ports whose packets are cheap. No message is gathered there.
     #[test]
     fn nothing_starts_a_thread_without_need() {
         let ends = settings(crate::Progress::Needed).local(2, |world| {
@@ -834,6 +838,59 @@ mod tests {
                 } else {
                     comm.recv(&mut buffer, other, 8)?;
                     comm.send(&buffer, other, 8)?;
+                }
+                assert!(!has_driver(comm));
+            }
+            Ok::<(), Error>(())
+        });
+        assert_eq!(ends, [Ok(()), Ok(())]);
+    }
+
+    /// Runs two ranks over ports whose packets are dear, so that short messages are gathered.
+    fn with_dear_packets<R: Send>(body: impl Fn(World) -> R + Sync) -> Vec<R> {
+        let hub = Hub::new();
+        let ports = (0..2).map(|_| transport::local(hub.port().with_dear_packets())).collect();
+        let place = Place { neighbours: 2, ..Place::ALONE };
+        crate::local::run(vec![ports], &settings(crate::Progress::Needed).0, &place, body)
+    }
+
+    /// Blocking calls start no thread if no message is gathered: the messages are long, or each one is answered before
+    /// the next. A burst of short messages that the receiver does not acknowledge is gathered, and starts the thread.
+    #[test]
+    fn a_burst_of_blocking_sends_starts_a_thread_where_packets_are_dear() {
+        const BURST: u8 = 100;
+        let computed = Barrier::new(2);
+        let ends = with_dear_packets(|world| {
+            let (comm, other) = (world.comm(), Rank(1 - world.comm().rank().0));
+            let set_progress = |progress| comm.runtime.core.lock().unwrap().background.progress = progress;
+            set_progress(Progress::Off);
+            comm.barrier()?;
+            set_progress(Progress::Needed);
+            for len in [8, 2000, LONG] {
+                for _ in 0..20 {
+                    let mut buffer = vec![1u8; len];
+                    if comm.rank() == 0 {
+                        comm.send(&buffer, other, 8)?;
+                        comm.recv(&mut buffer, other, 8)?;
+                    } else {
+                        comm.recv(&mut buffer, other, 8)?;
+                        comm.send(&buffer, other, 8)?;
+                    }
+                }
+                assert!(!has_driver(comm), "{len} bytes");
+            }
+            if comm.rank() == 0 {
+                for number in 0..BURST {
+                    comm.send(&[number], other, 7)?;
+                }
+                assert!(has_driver(comm));
+                computed.wait();
+            } else {
+                computed.wait();
+                for number in 0..BURST {
+                    let mut byte = [0];
+                    comm.recv(&mut byte, other, 7)?;
+                    assert_eq!(byte, [number]);
                 }
                 assert!(!has_driver(comm));
             }
