@@ -4,8 +4,9 @@
 
 use super::*;
 use crate::wire::{Abort, Cts, Data, Fin, Landed, Place, Revoke, Rts, TransferMode, Verdict, kind};
-use samite_fabric::Remote;
 use samite_fabric::layout::{Data as _, Room as _};
+use samite_fabric::sim::{Config as NetConfig, Net, SimPort};
+use samite_fabric::{Reach, Remote};
 
 const LEN: usize = 100_000;
 const CHUNK: usize = 10_000;
@@ -722,5 +723,87 @@ fn giving_up_an_ended_receive_is_stale() {
             assert!(trio.result(recv).is_ok());
         }
         trio.finish();
+    }
+}
+
+/// Two ranks over ports that have puts and no gets. A put completes after 1 ms.
+fn with_slow_puts() -> (Net, [Engine<SimPort>; 2]) {
+    let mut sim = NetConfig { completion_delay_ns: 1_000_000, ..NetConfig::default() };
+    (sim.caps.get, sim.caps.change) = (Reach::None, Reach::None);
+    let net = Net::new(3, sim);
+    let engines = [0, 1].map(|rank| {
+        let identity = Identity { rank: WorldRank(rank), size: 2, incarnation: 7, secret: [9; 16] };
+        let mut engine = Engine::new(net.start(rank), identity, config());
+        engine.introduce(WorldRank(1 - rank), 7, net.address(1 - rank)).unwrap();
+        engine
+    });
+    (net, engines)
+}
+
+/// Rank 0 violates the protocol while puts of a message between ranks 0 and 1 are under way. The memory of rank 1, from
+/// which its port puts or into which rank 0 puts, stays registered until no put can access it, and not longer.
+#[test]
+fn puts_under_way_to_or_from_a_peer_that_violates_the_protocol_leave_nothing() {
+    for (sends, is_lent) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (net, mut engines) = with_slow_puts();
+        let message = bytes(LEN);
+        let run = |engines: &mut [Engine<SimPort>; 2], sent: Option<RequestId>| {
+            net.advance_to(net.now_ns() + 1_000);
+            let now = Time::from_nanos(net.now_ns());
+            engines[0].poll(now, &mut ()).unwrap();
+            match sent {
+                Some(id) => engines[1].poll(now, &mut Reading::new(id, &message[..])).unwrap(),
+                None => engines[1].poll(now, &mut ()).unwrap(),
+            };
+            engines.iter().for_each(Engine::check_invariants);
+        };
+        (0..100).for_each(|_| run(&mut engines, None));
+        let (from, to): (u32, usize) = if sends { (1, 0) } else { (0, 1) };
+        let (now, pattern) = (Time::from_nanos(net.now_ns()), Pattern::exact(0, from, TAG));
+        let is_lent_at = |rank| is_lent && rank == 1;
+        let receive = match is_lent_at(to) {
+            true => match engines[1].recv(now, pattern, &mut vec![0; LEN], 0, NEVER, &mut ()).unwrap() {
+                Received::Pending(recv) => recv,
+                Received::Now(_) => panic!("nothing was sent"),
+            },
+            false => engines[to].irecv(now, pattern, Memory::zeroed(LEN), NEVER).unwrap(),
+        };
+        let sender = &mut engines[from as usize];
+        let send = match is_lent_at(from as usize) {
+            true => match sender.send(now, WorldRank(to as u32), 0, TAG, &message, NEVER).unwrap() {
+                Sent::Pending(send) => send,
+                Sent::Now | Sent::Copied => panic!("a long message is not sent at once"),
+            },
+            false => {
+                sender.isend(now, WorldRank(to as u32), 0, TAG, Memory::new(message.clone()), NEVER).unwrap()
+            }
+        };
+        let sent = is_lent_at(from as usize).then_some(send);
+        // All packets of rank 0 have arrived, and some puts are under way.
+        let (peer, own) = (peer_of(&engines[0], WorldRank(1)), if sends { send } else { receive });
+        let header = |engines: &[Engine<SimPort>; 2], kind| {
+            engines[0].inner.link().header(peer, Protocol::P2p, kind, Flags::empty(), 0)
+        };
+        let is_ready = |engines: &[Engine<SimPort>; 2]| {
+            let next = header(engines, kind::CTS).sequence.get();
+            engines[from as usize].usage().operations > 0
+                && next == peer_state(&engines[1], WorldRank(0)).expected()
+        };
+        assert!((0..2_000).any(|_| {
+            run(&mut engines, sent);
+            is_ready(&engines)
+        }));
+        let name = own.to_wire();
+        let (kind, body) = if sends { cts_as(name, NAME, 0, 10) } else { landed(name, u64::MAX) };
+        let packet = [header(&engines, kind).as_bytes(), &body].concat();
+        engines[1].inner.sink(&mut ()).packet(&packet);
+        assert!(matches!(peer_state(&engines[1], WorldRank(0)).failure(), Some(Cause::Protocol(_))));
+        let result = engines[1].collect(own, &mut ()).expect("it has ended").result;
+        assert!(matches!(result, Err(Error::PeerFailed { rank: WorldRank(0), .. })), "{result:?}");
+        (0..5_000).for_each(|_| run(&mut engines, None));
+        let usage = engines[1].usage();
+        assert_eq!((usage.requests, usage.operations, usage.queued), (0, 0, 0), "{sends} {is_lent}");
+        assert_eq!((usage.registered_used, usage.quarantined), (0, 0), "{sends} {is_lent}");
+        assert_eq!(engines[1].port().registrations(), usage.registrations, "{sends} {is_lent}");
     }
 }
