@@ -21,6 +21,7 @@ pub mod exchange;
 pub mod exscan;
 mod fold;
 pub mod gather;
+mod halving;
 pub mod hosts;
 pub mod reduce;
 pub mod reduce_scatter;

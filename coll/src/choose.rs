@@ -291,6 +291,8 @@ impl Suits for reduce::Algorithm {
     fn suits(self, situation: &Situation) -> bool {
         match self {
             Self::Binomial => true,
+            // With fewer elements than acting ranks, some parts would be empty.
+            Self::Rabenseifner => situation.elements >= 1 << situation.ranks.ilog2(),
             Self::Board { piece } => situation.can_publish(situation.bytes, piece),
         }
     }
@@ -558,6 +560,9 @@ mod tests {
                 allgather::Algorithm::Ring
             );
             assert_ne!(table.allreduce(&many).algorithm, allreduce::Algorithm::Ring);
+            // The elements of 2^20 ranks can be divided if there are at least so many.
+            let by_parts = table.reduce(&many).algorithm == reduce::Algorithm::Rabenseifner;
+            assert_eq!(by_parts, bytes >= 8 << 20);
             assert_eq!(table.reduce_scatter(&many).algorithm, reduce_scatter::Algorithm::RecursiveHalving);
         }
     }
@@ -575,6 +580,26 @@ mod tests {
         // Two elements cannot be divided among 6 ranks.
         let few = Situation { elements: 2, commutes: true, ..long };
         assert_eq!(table.allreduce(&few).algorithm, allreduce::Algorithm::RecursiveDoubling);
+    }
+
+    /// The limit of MPICH's reduce is 2 KiB.
+    #[test]
+    fn long_vectors_are_reduced_by_parts() {
+        let table = Table::default();
+        for commutes in [true, false] {
+            let of = |ranks, bytes| {
+                let situation = Situation { commutes, ..situation(ranks, bytes) };
+                table.reduce(&situation).algorithm
+            };
+            assert_eq!(of(8, 2 << 10), reduce::Algorithm::Binomial);
+            assert_eq!(of(8, (2 << 10) + 8), reduce::Algorithm::Rabenseifner);
+            assert_eq!(of(2, 256 << 10), reduce::Algorithm::Binomial);
+            assert_eq!(of(2, 1 << 20), reduce::Algorithm::Rabenseifner);
+        }
+        // The four acting ranks of six can divide four elements.
+        let few = |elements| Situation { elements, ..situation(6, 1 << 24) };
+        assert_eq!(table.reduce(&few(3)).algorithm, reduce::Algorithm::Binomial);
+        assert_eq!(table.reduce(&few(4)).algorithm, reduce::Algorithm::Rabenseifner);
     }
 
     #[test]

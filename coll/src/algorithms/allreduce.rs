@@ -1,9 +1,8 @@
 //! Reductions to all ranks.
 
-use std::ops::Range;
-
 use super::board::{self, OnBoard};
 use super::fold::{Fold, Role};
+use super::halving::{FOLD, Halving, Places};
 use crate::schedule::{Blocks, Buffer, Place, Span, Step, Steps, source};
 
 /// An algorithm for a reduction to all ranks.
@@ -68,9 +67,6 @@ fn parts(len: usize, parts: u32) -> Blocks {
     Blocks::Parts { total: len, parts }
 }
 
-/// The round in the messages between a passive rank and its actor ([`Role`]). All other messages have smaller rounds.
-const FOLD: u32 = 64;
-
 /// Returns the steps of a rank in a [`Fold`]. A passive rank sends its elements to its actor and receives the result.
 /// An acting rank with a passive rank receives these elements first and sends the result last. Between them it takes
 /// the steps that `act` returns for its number. These steps begin with the partial result in the returned [`Places`],
@@ -81,7 +77,7 @@ fn folded<I: Iterator<Item = Step> + Send>(
     commutes: bool,
     act: impl FnOnce(u32, Places) -> I,
 ) -> impl Iterator<Item = Step> + Send {
-    let mut places = Places { commutes, mine: Buffer::Output };
+    let mut places = Places::new(commutes, Buffer::Output, Buffer::Scratch);
     let (output, scratch) = (Span::output(0..len), Span::scratch(0..len));
     let (before, number, after) = match fold.role() {
         Role::Passive { actor } => {
@@ -101,51 +97,6 @@ fn folded<I: Iterator<Item = Step> + Send>(
     let act = number.map(|number| act(number, places)).into_iter().flatten();
     let after = after.into_iter().flatten().flatten();
     before.into_iter().flatten().chain(act).chain(after)
-}
-
-/// The places of a rank's partial result and of received elements, which have the same index in both buffers. The
-/// result of a reduction replaces the right operand. So if the order matters and the received elements are the right
-/// operand, the partial result moves to the buffer of the received elements, and the next elements are received in the
-/// other buffer.
-#[derive(Clone, Copy)]
-struct Places {
-    commutes: bool,
-    /// The buffer that contains the partial result.
-    mine: Buffer,
-}
-
-impl Places {
-    fn mine(&self, elements: Range<usize>) -> Span {
-        Span::of(self.mine, elements)
-    }
-
-    fn received(&self, elements: Range<usize>) -> Span {
-        let other = if self.mine == Buffer::Output { Buffer::Scratch } else { Buffer::Output };
-        Span::of(other, elements)
-    }
-
-    /// Combines the partial result with received elements. `is_right` is true if they are from higher ranks.
-    fn reduce(&mut self, elements: Range<usize>, is_right: bool) -> Step {
-        let (mine, received) = (self.mine(elements.clone()), self.received(elements));
-        if self.commutes || !is_right {
-            return Step::Reduce { from: received, into: mine };
-        }
-        self.mine = received.buffer;
-        Step::Reduce { from: mine, into: received }
-    }
-
-    /// Returns the places after this rank has taken part in an exchange for each of the lowest `bits` bits of `number`,
-    /// in which it combined its partial result with elements from a higher rank if the bit is 0.
-    fn after(&self, number: u32, bits: u32) -> Self {
-        let has_moved = !self.commutes && (bits - number.count_ones()) % 2 == 1;
-        Self { mine: if has_moved { self.received(0..0).buffer } else { self.mine }, ..*self }
-    }
-
-    /// Copies a result to the output if it is not there.
-    fn finish(&self, elements: Range<usize>) -> Option<Step> {
-        let into = Span::output(elements.clone());
-        (self.mine != Buffer::Output).then_some(Step::Copy { from: self.mine(elements), into })
-    }
 }
 
 fn recursive_doubling(at: Place, len: usize, commutes: bool) -> impl Iterator<Item = Step> + Send {
@@ -168,35 +119,13 @@ fn recursive_doubling(at: Place, len: usize, commutes: bool) -> impl Iterator<It
 
 fn rabenseifner(at: Place, len: usize, commutes: bool) -> impl Iterator<Item = Step> + Send {
     let fold = Fold::new(at);
-    folded(fold, len, commutes, move |number, mut places| {
-        let parts = parts(len, fold.actors);
+    folded(fold, len, commutes, move |number, places| {
+        let halving = Halving::new(fold, number, len);
         let last = places.after(number, fold.log2());
-        // The part that this rank completes. Its number has the bits of the rank's number in the opposite order,
-        // because the lowest bit decides between the two halves of all parts.
-        let own = (u64::from(number.reverse_bits()) >> (u32::BITS - fold.log2())) as u32;
-        let finish = last.finish(parts.get(own));
-        // In round k this rank and its partner divide the parts that both still reduce. Returns the partner, the parts
-        // of this rank, and the parts of the partner.
-        let divided = move |round: u32| {
-            let half = fold.actors >> (round + 1);
-            let first = own & !(half - 1);
-            let partner = number ^ (1 << round);
-            let given = first ^ half;
-            (partner, parts.run(first..first + half), parts.run(given..given + half))
-        };
-        let gathered = divided.clone();
-        let halve = move |round: u32| {
-            let (partner, kept, given) = divided(round);
-            let rank = fold.rank(partner);
-            [
-                Step::Send { to: rank, round, from: places.mine(given) },
-                Step::Receive { from: rank, round, into: places.received(kept.clone()) },
-                Step::WAIT,
-                places.reduce(kept, partner > number),
-            ]
-        };
+        let finish = last.finish(halving.own());
+        let gathering = halving.clone();
         let double = move |round: u32| {
-            let (partner, kept, given) = gathered(round);
+            let (partner, kept, given) = gathering.divided(round);
             let (rank, round) = (fold.rank(partner), fold.log2() + round);
             [
                 Step::Send { to: rank, round, from: Span::output(kept) },
@@ -204,7 +133,7 @@ fn rabenseifner(at: Place, len: usize, commutes: bool) -> impl Iterator<Item = S
                 Step::WAIT,
             ]
         };
-        (0..fold.log2()).flat_map(halve).chain(finish).chain((0..fold.log2()).rev().flat_map(double))
+        halving.steps(places).chain(finish).chain((0..fold.log2()).rev().flat_map(double))
     })
 }
 

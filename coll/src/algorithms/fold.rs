@@ -7,7 +7,8 @@ use crate::schedule::Place;
 /// The division of a group into passive and acting ranks. The number of acting ranks is a power of two. The first ranks
 /// of the group form pairs, and the even rank of each pair acts for both (Thakur et al. 2005, section 4.5, where the
 /// odd rank acts). The odd rank gives its data to the even rank before the operation, and gets the result afterwards.
-/// The ranks of a pair are neighbours, so the order of ranks is kept.
+/// The ranks of a pair are neighbours, so the order of ranks is kept. If only the root gets the result, the root acts,
+/// also if it is an odd rank.
 ///
 /// The division also defines the *tree of reductions* of a group. All algorithms combine the elements by this tree if
 /// the reduction does not commute, so the results have the same bits. First the elements of each pair are combined,
@@ -19,21 +20,23 @@ pub(super) struct Fold {
     pub(super) actors: u32,
     /// The number of pairs.
     pairs: u32,
+    /// The odd rank that acts for its pair; 0 if there is none.
+    odd_actor: u32,
 }
 
 /// The part that a rank plays in a fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The odd rank of a pair. The even rank acts for it.
+    /// A rank of a pair for which the other rank acts.
     Passive {
-        /// The even rank of the pair.
+        /// The other rank of the pair.
         actor: u32,
     },
     /// A rank that acts.
     Active {
         /// The number of this rank among the acting ranks.
         number: u32,
-        /// The odd rank of the pair, if this rank acts for two ranks.
+        /// The other rank of the pair, if this rank acts for two ranks.
         passive: Option<u32>,
     },
 }
@@ -41,21 +44,35 @@ pub(super) enum Role {
 impl Fold {
     pub(super) fn new(at: Place) -> Self {
         let actors = 1 << at.size().ilog2();
-        Self { at, actors, pairs: at.size() - actors }
+        Self { at, actors, pairs: at.size() - actors, odd_actor: 0 }
+    }
+
+    /// Returns the division in which `root` acts.
+    pub(super) fn with_root(at: Place, root: u32) -> Self {
+        let fold = Self::new(at);
+        let is_odd_of_pair = root < 2 * fold.pairs && !root.is_multiple_of(2);
+        Self { odd_actor: if is_odd_of_pair { root } else { 0 }, ..fold }
     }
 
     pub(super) fn role(&self) -> Role {
         let rank = self.at.rank();
+        let number = self.number(rank);
         match rank < 2 * self.pairs {
-            true if rank.is_multiple_of(2) => Role::Active { number: rank / 2, passive: Some(rank + 1) },
-            true => Role::Passive { actor: rank - 1 },
-            false => Role::Active { number: rank - self.pairs, passive: None },
+            true if rank == self.rank(number) => Role::Active { number, passive: Some(rank ^ 1) },
+            true => Role::Passive { actor: rank ^ 1 },
+            false => Role::Active { number, passive: None },
         }
+    }
+
+    /// Returns the number of the acting rank that is `rank` or acts for it.
+    pub(super) fn number(&self, rank: u32) -> u32 {
+        if rank < 2 * self.pairs { rank / 2 } else { rank - self.pairs }
     }
 
     /// Returns the rank that has a number among the acting ranks.
     pub(super) fn rank(&self, number: u32) -> u32 {
-        self.ranks(number..number).start
+        let first = self.ranks(number..number).start;
+        if first + 1 == self.odd_actor { self.odd_actor } else { first }
     }
 
     /// Returns the ranks for which the acting ranks with these numbers act, including the acting ranks.
@@ -114,6 +131,32 @@ mod tests {
                 next = ranks.end;
             }
             assert_eq!(next, size);
+        }
+    }
+
+    #[test]
+    fn a_root_acts_and_changes_no_number() {
+        for (size, root) in (1..40).flat_map(|size| (0..size).map(move |root| (size, root))) {
+            for rank in 0..size {
+                let at = Place::new(rank, size);
+                let (usual, fold) = (Fold::new(at), Fold::with_root(at, root));
+                let number = fold.number(rank);
+                assert_eq!(usual.number(rank), number);
+                let acts = match rank ^ 1 {
+                    other if other < 2 * fold.pairs && rank < 2 * fold.pairs => {
+                        rank == root || other != root && rank.is_multiple_of(2)
+                    }
+                    _ => true,
+                };
+                assert_eq!(fold.rank(number) == rank, acts);
+                match fold.role() {
+                    Role::Active { number: found, passive } => {
+                        assert_eq!((acts, found), (true, number));
+                        assert_eq!(passive, (rank < 2 * fold.pairs).then_some(rank ^ 1));
+                    }
+                    Role::Passive { actor } => assert_eq!((acts, actor), (false, rank ^ 1)),
+                }
+            }
         }
     }
 }

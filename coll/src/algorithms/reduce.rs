@@ -2,6 +2,7 @@
 
 use super::board::{self, OnBoard};
 use super::fold::{Fold, Role};
+use super::halving::{Base, FOLD, Halving, Places};
 use super::tree::Tree;
 use crate::schedule::{Buffer, Place, Span, Step, Steps, source};
 
@@ -16,6 +17,15 @@ pub enum Algorithm {
     ///
     /// Source: Thakur et al. 2005, section 4.5.
     Binomial,
+    /// A reduce-scatter, in whose round k each rank exchanges half of the elements that it still reduces with the rank
+    /// whose number differs in bit k, and then a gather of the parts along a binomial tree, from the last of these
+    /// partners to the first. Cost: 2⌊log₂ n⌋ rounds; the root receives 2(n − 1)/n of the elements, and a rank sends
+    /// 3/2 − 1/n of them at most. If n is not a power of two, there is one more round at the start, in which some ranks
+    /// send all their elements and take no further part. The root always takes part.
+    ///
+    /// Source: Rabenseifner: *Optimization of Collective Reduction Operations*. ICCS 2004; Thakur et al. 2005, section
+    /// 4.5.
+    Rabenseifner,
     /// Each rank except the root publishes its elements on the board in pieces, and the root fetches and combines them.
     /// Cost: p rounds for p pieces; each rank publishes its elements once, and the root reads those of all other ranks.
     Board {
@@ -31,6 +41,7 @@ impl Algorithm {
         match self {
             Self::Binomial if commutes => Steps::new(from_root(at, root, len, source)),
             Self::Binomial => Steps::new(in_order(at, root, len, source)),
+            Self::Rabenseifner => Steps::new(rabenseifner(at, root, len, commutes, source)),
             Self::Board { piece } => OnBoard::reduce(at, root, source, len, piece).into(),
         }
     }
@@ -38,6 +49,8 @@ impl Algorithm {
     pub(crate) fn scratch(self, at: Place, root: u32, len: usize) -> usize {
         match self {
             Self::Binomial => 2 * len,
+            Self::Rabenseifner if at.rank() == root => len,
+            Self::Rabenseifner => 2 * len,
             Self::Board { .. } if at.rank() != root => 0,
             Self::Board { piece } => board::scratch(at, len, piece),
         }
@@ -112,4 +125,60 @@ fn in_order(at: Place, root: u32, len: usize, own: Buffer) -> impl Iterator<Item
         _ => None,
     };
     reduces.chain(last).chain([Step::WAIT])
+}
+
+/// Reduces by recursive halving among the acting ranks of a [`Fold`], and gathers the parts at the root. A rank receives
+/// the parts that it passes on beside its own part, in the place where its reductions ended.
+fn rabenseifner(
+    at: Place,
+    root: u32,
+    len: usize,
+    commutes: bool,
+    own: Buffer,
+) -> impl Iterator<Item = Step> + Send {
+    let fold = Fold::with_root(at, root);
+    let is_root = at.rank() == root;
+    let bases = match is_root {
+        true => [Base::new(Buffer::Output, 0), Base::new(Buffer::Scratch, 0)],
+        false => [Base::new(Buffer::Scratch, 0), Base::new(Buffer::Scratch, len)],
+    };
+    let mut places = match own {
+        Buffer::Input => Places::from_input(commutes, bases),
+        _ => Places::new(commutes, own, Buffer::Scratch),
+    };
+    let (number, before) = match fold.role() {
+        Role::Passive { actor } => {
+            let send = Step::Send { to: actor, round: FOLD, from: places.mine(0..len) };
+            (None, [Some(send), Some(Step::WAIT), None, None])
+        }
+        Role::Active { number, passive: None } => (Some(number), [None; 4]),
+        Role::Active { number, passive: Some(from) } => {
+            let receive = Step::Receive { from, round: FOLD, into: places.received(0..len) };
+            let is_right = from > at.rank();
+            let copy = places.before(0..len, is_right);
+            (Some(number), [Some(receive), Some(Step::WAIT), copy, Some(places.reduce(0..len, is_right))])
+        }
+    };
+    let act = number.map(|number| {
+        let halving = Halving::new(fold, number, len);
+        let last = places.after(number, fold.log2());
+        let finish = is_root.then(|| last.finish(halving.own())).flatten();
+        let gathered = if is_root { Places::new(commutes, Buffer::Output, Buffer::Scratch) } else { last };
+        let gathering = halving.clone();
+        let top = fold.number(root);
+        let gather = move |round: u32| {
+            let (partner, kept, given) = gathering.divided(round);
+            let (rank, bit) = (fold.rank(partner), 1 << round);
+            let round = fold.log2() + round;
+            // The ranks whose numbers differ from the root's in a higher bit have sent their parts in an earlier round.
+            let step = match number ^ top {
+                different if different >= 2 * bit => Step::NONE,
+                different if different >= bit => Step::Send { to: rank, round, from: gathered.mine(kept) },
+                _ => Step::Receive { from: rank, round, into: gathered.mine(given) },
+            };
+            [step, Step::WAIT]
+        };
+        halving.steps(places).chain(finish).chain((0..fold.log2()).rev().flat_map(gather))
+    });
+    before.into_iter().flatten().chain(act.into_iter().flatten())
 }

@@ -291,6 +291,55 @@ fn reductions_along_trees() {
 }
 
 #[test]
+fn reductions_by_parts() {
+    let algorithm = reduce::Algorithm::Rabenseifner;
+    for size in sizes().chain(LARGER) {
+        let (actors, fold) = (1 << size.ilog2(), usize::from(!size.is_power_of_two()));
+        for root in (0..size).filter(|root| size <= 33 || root % 100 == 7) {
+            for commutes in [true, false] {
+                for (len, in_place) in
+                    LENGTHS.into_iter().flat_map(|len| [false, true].map(|place| (len, place)))
+                {
+                    let plan = Plan::Reduce { algorithm, root, len, commutes, in_place };
+                    let Cost { rounds, sent } = cost(size, &plan);
+                    assert!(rounds <= 2 * size.ilog2() + fold as u32);
+                    assert!(sent.iter().all(|sent| *sent <= 2 * len));
+                }
+                // The acting ranks divide this length equally.
+                let len = 2 * actors;
+                let plan = Plan::Reduce { algorithm, root, len, commutes, in_place: commutes };
+                let Cost { rounds, sent } = cost(size, &plan);
+                assert_eq!(rounds, 2 * size.ilog2() + fold as u32);
+                let halved = len - len / actors;
+                assert_eq!(sent[root as usize], halved, "the root sends nothing in the gather");
+                if size > 1 {
+                    let most = halved + len / 2;
+                    assert_eq!(*sent.iter().max().unwrap(), most.max(fold * len));
+                    assert_eq!(received(size, root, &plan), 2 * halved + received_before(size, root, len));
+                }
+            }
+        }
+    }
+    for size in LARGEST.into_iter().chain([1 << 16]) {
+        for commutes in [true, false] {
+            cost(size, &Plan::Reduce { algorithm, root: 77, len: 3, commutes, in_place: false });
+        }
+    }
+}
+
+/// Returns the number of elements that a rank receives.
+fn received(size: u32, rank: u32, plan: &Plan) -> usize {
+    let len = |step| if let Step::Receive { into, .. } = step { into.len } else { 0 };
+    plan.steps(Place::new(rank, size)).map(len).sum()
+}
+
+/// Returns the number of elements that a rank of a pair receives before the halving.
+fn received_before(size: u32, rank: u32, len: usize) -> usize {
+    let pairs = size - (1 << size.ilog2());
+    if rank < 2 * pairs { len } else { 0 }
+}
+
+#[test]
 fn reductions_to_all_ranks() {
     use allreduce::Algorithm::{Rabenseifner, RecursiveDoubling, Ring};
 

@@ -60,7 +60,7 @@ names! {
     scatter: "binomial" Binomial, "linear" Linear;
     allgather: "bruck" Bruck, "recursive-doubling" RecursiveDoubling, "ring" Ring, "board" Board { piece };
     alltoall: "bruck" Bruck, "pairwise" Pairwise, "board" Board { piece };
-    reduce: "binomial" Binomial, "board" Board { piece };
+    reduce: "binomial" Binomial, "rabenseifner" Rabenseifner, "board" Board { piece };
     allreduce: "recursive-doubling" RecursiveDoubling, "rabenseifner" Rabenseifner, "ring" Ring,
         "board" Board { piece };
     reduce_scatter: "recursive-halving" RecursiveHalving, "pairwise" Pairwise;

@@ -124,6 +124,7 @@ impl Default for Rows {
         use allgather::Algorithm as Allgather;
         use allreduce::Algorithm as Allreduce;
         use bcast::Algorithm as Bcast;
+        use reduce::Algorithm as Reduce;
         use reduce_scatter::Algorithm as ReduceScatter;
 
         let (tree, piece) = (Bcast::KNomial { k: 2 }, PIECE);
@@ -173,9 +174,14 @@ impl Default for Rows {
                 row(ANY, ANY_BYTES, alltoall::Algorithm::Pairwise),
             ],
             reduce: vec![
-                row(ANY, 8 * KIB, reduce::Algorithm::Board { piece }),
+                row(ANY, 8 * KIB, Reduce::Board { piece }),
                 two_levels(64 * KIB),
-                row(ANY, ANY_BYTES, reduce::Algorithm::Binomial),
+                // MPICH's limit: Thakur et al. 2005, section 5.
+                row(ANY, 2 * KIB, Reduce::Binomial),
+                // The root of two ranks receives as many bytes along the tree, but in one round.
+                row(2, 256 * KIB, Reduce::Binomial),
+                row(ANY, ANY_BYTES, Reduce::Rabenseifner),
+                row(ANY, ANY_BYTES, Reduce::Binomial),
             ],
             allreduce: vec![
                 row(ANY, 8 * KIB, Allreduce::Board { piece }),

@@ -69,7 +69,7 @@ impl Selection {
                                      `gather=linear`, `gather=board`, `scatter=binomial`, `scatter=linear`, `allgather=bruck`, \
                                      `allgather=recursive-doubling`, `allgather=ring`, `allgather=board`, `allgather=two-levels`, \
                                      `alltoall=bruck`, `alltoall=pairwise`, `alltoall=board`, \
-                                     `reduce=binomial`, `reduce=board`, `reduce=two-levels`, \
+                                     `reduce=binomial`, `reduce=rabenseifner`, `reduce=board`, `reduce=two-levels`, \
                                      `allreduce=recursive-doubling`, `allreduce=rabenseifner`, \
                                      `allreduce=ring`, `allreduce=board`, `allreduce=two-levels`, \
                                      `reduce_scatter=recursive-halving`, `reduce_scatter=pairwise`";
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(Selection::parse(&text).expect("it exists").to_string(), text);
             names += 1;
         }
-        assert_eq!(names, 31);
+        assert_eq!(names, 32);
         assert_eq!(Selection::parse("none"), Some(Selection::default()));
         assert_eq!(Selection::default().to_string(), "none");
         for wrong in [

@@ -274,7 +274,9 @@ fn plans(n: u32, root: u32, len: usize, in_place: bool) -> Vec<Plan> {
     }
     let pairwise = reduce_scatter::Algorithm::Pairwise;
     for commutes in [true, false] {
-        plans.push(Plan::Reduce { algorithm: reduce::Algorithm::Binomial, root, len, commutes, in_place });
+        for algorithm in [reduce::Algorithm::Binomial, reduce::Algorithm::Rabenseifner] {
+            plans.push(Plan::Reduce { algorithm, root, len, commutes, in_place });
+        }
         let algorithm = allreduce::Algorithm::RecursiveDoubling;
         plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
         let algorithm = allreduce::Algorithm::Rabenseifner;

@@ -92,6 +92,10 @@ fn broadcasts_and_reductions() {
                 let Cost { rounds, sent } = cost(size, &plan);
                 assert!(rounds <= log(2, hosts.count()) + here, "{rounds} rounds of {plan:?}");
                 assert_eq!(sent.iter().sum::<usize>(), len * (size as usize - 1));
+                let algorithm = reduce::Algorithm::Rabenseifner;
+                let reduce = Plan::Reduce { algorithm, root, len, commutes, in_place };
+                let rounds = cost(size, &on_hosts(hosts, piece, reduce)).rounds;
+                assert!(rounds <= 2 * log(2, hosts.count()) + here, "{rounds} rounds on {hosts:?}");
             }
         }
     });

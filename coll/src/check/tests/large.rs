@@ -46,6 +46,9 @@ fn large(size: u32) -> Vec<(Plan, u32)> {
     for commutes in [true, false] {
         plans.push((allreduce(allreduce::Algorithm::RecursiveDoubling, commutes), size.ilog2() + fold));
         plans.push((allreduce(allreduce::Algorithm::Rabenseifner, commutes), 2 * size.ilog2() + fold));
+        let reduce =
+            Plan::Reduce { algorithm: reduce::Algorithm::Rabenseifner, root, len: n, commutes, in_place };
+        plans.push((reduce, 2 * size.ilog2() + fold / 2));
     }
     if size.is_power_of_two() {
         plans.push((allgather(allgather::Algorithm::RecursiveDoubling), log(2, size)));
@@ -129,8 +132,9 @@ fn logarithmic() -> Vec<Plan> {
         Plan::Exscan { len, in_place },
     ];
     for commutes in [true, false] {
-        let algorithm = reduce::Algorithm::Binomial;
-        plans.push(Plan::Reduce { algorithm, root, len, commutes, in_place });
+        for algorithm in [reduce::Algorithm::Binomial, reduce::Algorithm::Rabenseifner] {
+            plans.push(Plan::Reduce { algorithm, root, len, commutes, in_place });
+        }
         let algorithm = allreduce::Algorithm::RecursiveDoubling;
         plans.push(Plan::Allreduce { algorithm, len, commutes, in_place });
         let algorithm = allreduce::Algorithm::Rabenseifner;
