@@ -388,7 +388,7 @@ fn every_algorithm_can_be_selected() {
         "bcast=knomial:2,gather=binomial,scatter=binomial,allgather=bruck,alltoall=bruck",
         "bcast=knomial:4,gather=linear,scatter=linear,allgather=ring,alltoall=pairwise,allreduce=ring",
         "bcast=scatter-allgather,allgather=recursive-doubling,allreduce=rabenseifner,reduce_scatter=pairwise",
-        "bcast=chain:100,allreduce=recursive-doubling,reduce_scatter=recursive-halving",
+        "bcast=chain:100,reduce=rabenseifner,allreduce=recursive-doubling,reduce_scatter=recursive-halving",
     ];
     for (n, selection) in [1, 2, 3, 4, 7].into_iter().flat_map(|n| selections.map(|of| (n, of))) {
         all(n, |comm| {

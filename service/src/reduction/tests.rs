@@ -119,7 +119,8 @@ fn check<T: Copy + Default + PartialEq>(expected: &[T], all: &[Vec<T>], op: &imp
         }
     }
     for root in [0, size / 2, size - 1] {
-        for algorithm in [reduce::Algorithm::Binomial, reduce::Algorithm::Board { piece: 7 }] {
+        let board = reduce::Algorithm::Board { piece: 7 };
+        for algorithm in [reduce::Algorithm::Binomial, reduce::Algorithm::Rabenseifner, board] {
             let plan = Plan::Reduce { algorithm, root, len, commutes, in_place: root % 2 == 0 };
             assert!(
                 run(&plan, all, op)[root as usize] == expected,
