@@ -210,7 +210,8 @@ mod tests {
         for seed in once_failed() {
             assert_eq!(run(seed, None, false).map(|_| ()), Ok(()), "seed {seed}");
         }
-        // The news that a rank had closed a communicator overtook its last message of an agreement there.
+        // The news that a rank had closed a communicator overtook its last message of an agreement there. The seed makes
+        // another program now, because more operations are drawn. The defect has a test of its own in p2p.
         assert_eq!(collectives::run(200_003_260, false).map(|_| ()), Ok(()));
     }
 
