@@ -212,6 +212,9 @@ fn uneven(comm: &Comm, len: usize) -> Result<(), Error> {
     comm.reduce_scatterv(&mine(rank, total), &mut output, &lens, ordered())?;
     let start = lens[..own].iter().sum();
     assert_eq!(output, reduced(0..n, start, lens[own]));
+    let mut buffer = mine(rank, total);
+    comm.reduce_scatterv_in_place(&mut buffer, &lens, ordered())?;
+    assert_eq!(buffer[..lens[own]], output);
     uneven_exchange(comm, len)
 }
 
@@ -285,6 +288,10 @@ fn wrong_blocks_are_an_error_before_anything_is_sent() {
             comm.reduce_scatterv(&bytes, &mut [0], &[1, 9], Max),
             wrong("reduce_scatterv", "input", outside)
         );
+        assert_eq!(
+            comm.reduce_scatterv_in_place(&mut [0; 4], &[1, 9], Max),
+            wrong("reduce_scatterv_in_place", "output", outside)
+        );
         let all_of = [0..1, 1..2];
         let length = |call, what, len, expected| Err(Error::WrongLength { call, what, len, expected });
         assert_eq!(comm.gatherv(&[0; 3], &mut output, &all_of, me), length("gatherv", "input", 3, 1));
@@ -292,6 +299,10 @@ fn wrong_blocks_are_an_error_before_anything_is_sent() {
         assert_eq!(
             comm.reduce_scatterv(&bytes, &mut [0], &[1, 1], Max),
             length("reduce_scatterv", "input", 4, 2)
+        );
+        assert_eq!(
+            comm.reduce_scatterv_in_place(&mut [0; 4], &[1, 1], Max),
+            length("reduce_scatterv_in_place", "output", 4, 2)
         );
         let invalid = comm.gatherv(&[0], &mut output, &all_of, Rank(2));
         assert_eq!(invalid, Err(Error::InvalidRank { rank: Rank(2), size: 2 }));

@@ -199,6 +199,8 @@ fn uneven(comm: &Comm, len: usize) -> Result<(), Error> {
     assert_eq!(output(reduce)?, block);
     let reduce = comm.reduce_scatterv_init(mine(rank, total), vec![NONE; lens[own]], &lens, ordered());
     assert_eq!(twice(reduce)?, block);
+    let reduce = comm.ireduce_scatterv(InPlace, mine(rank, total), &lens, ordered());
+    assert_eq!(output(reduce)?[..lens[own]], block);
     Ok(())
 }
 
@@ -536,7 +538,7 @@ fn misuse_is_an_error_before_anything_is_sent() {
         assert_eq!(comm.iallgather(vec![0_u8; 3], InPlace).unwrap_err().error, error("iallgather"));
         assert_eq!(comm.igatherv(InPlace, vec![0_u8], &[], other).unwrap_err().error, error("igatherv"));
         assert_eq!(comm.iscatterv(vec![0_u8], &[], InPlace, other).unwrap_err().error, error("iscatterv"));
-        let init = comm.reduce_scatterv_init(InPlace, vec![0_u8], &[1; 3], Sum).unwrap_err();
+        let init = comm.reduce_scatterv_init(vec![0_u8; 3], InPlace, &[1; 3], Sum).unwrap_err();
         assert_eq!(init, error("reduce_scatterv_init"));
         let invalid = comm.ibcast(vec![0_u8], Rank(3)).unwrap_err().error;
         assert_eq!(invalid, Error::InvalidRank { rank: Rank(3), size: 3 });

@@ -420,8 +420,40 @@ impl Comm {
         op: impl ReduceOp<T>,
     ) -> Result<(), Error> {
         let (call, commutes) = ("reduce_scatterv", op.commutes());
-        let plan = || self.reduce_scatterv_plan::<T>(call, input.len(), lens, commutes);
+        let plan = || self.reduce_scatterv_plan::<T>(call, input.len(), lens, commutes, false);
         self.reducing(call, plan, input, output, &op)
+    }
+
+    /// Combines elements as [`reduce_scatterv`](Self::reduce_scatterv) does. This rank's results replace the first
+    /// elements of `buffer` (`MPI_IN_PLACE`), and the values of the other elements are unspecified afterwards.
+    ///
+    /// # Panics
+    /// If `op` panics. The other ranks that have not finished get [`Error::Abandoned`].
+    ///
+    /// # Errors
+    /// [`Error::WrongBlocks`], and the errors of [`barrier`](Self::barrier).
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::reduction::Sum;
+    ///
+    /// let mut buffer = [1, 10, 100];
+    /// comm.reduce_scatterv_in_place(&mut buffer, &[1, 2], Sum)?;
+    /// assert!(if comm.rank() == 0 { buffer[0] == 2 } else { buffer[..2] == [20, 200] });
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    #[track_caller]
+    pub fn reduce_scatterv_in_place<T: Element>(
+        &self,
+        buffer: &mut [T],
+        lens: &[usize],
+        op: impl ReduceOp<T>,
+    ) -> Result<(), Error> {
+        let (call, whole, commutes) = ("reduce_scatterv_in_place", buffer.len(), op.commutes());
+        let plan = || self.reduce_scatterv_plan::<T>(call, whole, lens, commutes, true);
+        self.reducing(call, plan, &[], buffer, &op)
     }
 
     pub(super) fn reduce_scatterv_plan<T: Element>(
@@ -430,18 +462,20 @@ impl Comm {
         whole: usize,
         lens: &[usize],
         commutes: bool,
+        in_place: bool,
     ) -> Result<Plan, Error> {
+        let what = if in_place { "output" } else { "input" };
         if lens.len() != self.size() as usize {
-            return Err(Error::WrongBlocks { call, what: "input", why: "there must be one for each rank" });
+            return Err(Error::WrongBlocks { call, what, why: "there must be one for each rank" });
         }
         let blocks = consecutive(lens.iter().copied());
-        check_within(call, "input", &blocks, whole)?;
+        check_within(call, what, &blocks, whole)?;
         let blocks = Blocks::Listed(blocks.into());
-        if let Some(groups) = self.groups() {
+        if let Some(groups) = self.groups_unless(in_place)? {
             return Ok(self.reduce_scatter_between::<T>(&groups, blocks, commutes));
         }
         let algorithm = self.table().reduce_scatter(&self.uneven::<T>(whole, commutes)).algorithm;
-        Ok(Plan::ReduceScatter { algorithm, blocks, commutes, in_place: false })
+        Ok(Plan::ReduceScatter { algorithm, blocks, commutes, in_place })
     }
 
     /// Returns this rank's block. There is a block for each rank.

@@ -461,9 +461,10 @@ impl Comm {
         lens: &[usize],
         op: impl ReduceOp<T>,
     ) -> Result<Prepared, Error> {
-        let (input, output, commutes) = (present(call, input)?, present(call, output)?, op.commutes());
-        let plan = || self.reduce_scatterv_plan::<T>(call, input, lens, commutes);
-        self.prepare::<T>(call, plan, [input, output], reduction::<T>(op))
+        let (output, commutes) = (present(call, output)?, op.commutes());
+        let (whole, in_place) = (input.unwrap_or(output), input.is_none());
+        let plan = || self.reduce_scatterv_plan::<T>(call, whole, lens, commutes, in_place);
+        self.prepare::<T>(call, plan, [input.unwrap_or(0), output], reduction::<T>(op))
     }
 
     fn prepare_neighbour_allgather<T: Element>(

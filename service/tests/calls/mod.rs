@@ -70,6 +70,10 @@ pub(crate) fn refusals(comm: &Comm) -> Vec<(&'static str, Error)> {
         ("alltoallv", comm.alltoallv(&[], &none, &mut buffer, &none).unwrap_err()),
         ("alltoallv_in_place", comm.alltoallv_in_place(&mut buffer, &none).unwrap_err()),
         ("reduce_scatterv", comm.reduce_scatterv(&[], &mut [0_u8; 0], &vec![0; size], Max).unwrap_err()),
+        (
+            "reduce_scatterv_in_place",
+            comm.reduce_scatterv_in_place(&mut [0_u8; 0], &vec![0; size], Max).unwrap_err(),
+        ),
     ];
     assert_eq!((comm.transport(Rank(peer)), comm.explain(Rank(peer))), (None, None));
     assert_eq!(comm.stats().rank, comm.rank());

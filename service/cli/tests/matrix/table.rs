@@ -1123,6 +1123,9 @@ calls! {
     };
     "Comm::alltoallv_in_place", Waits, exchanges_some_blocks, |c| whole(c, exchanges_some_blocks);
     "Comm::reduce_scatterv", Waits, scatters_reduced_blocks, |c| whole(c, scatters_reduced_blocks);
+    "Comm::reduce_scatterv_in_place", Waits, scatters_reduced_blocks, |c| {
+        whole(c, |c| c.reduce_scatterv_in_place(&mut long(), &[LONG / 2; 2], Max))
+    };
     "Comm::window", Waits, shares_a_window, |c| whole(c, shares_a_window);
     "Comm::allocate_window", Waits, allocates_a_window, |c| whole(c, allocates_a_window);
     "Comm::window_with", Waits, has_a_window, |c| {
