@@ -49,12 +49,12 @@ const RELATIONS: &[Relation] = &[
         limit: Limit::Share(0.9),
     },
     // A prepared operation chooses no algorithm, and checks fewer arguments. But it moves its buffers.
-    Relation { name: "board_barrier_persistent", over: "board_barrier_blocking", limit: Limit::Share(1.0) },
+    Relation { name: "board_barrier_persistent", over: "board_barrier_blocking", limit: Limit::Share(0.9) },
     Relation { name: "board_bcast_8_persistent", over: "board_bcast_8_blocking", limit: Limit::Share(0.9) },
     Relation {
         name: "board_allreduce_8_persistent",
         over: "board_allreduce_8_blocking",
-        limit: Limit::Share(1.0),
+        limit: Limit::Share(0.9),
     },
     // A contiguous layout is sent as a slice.
     Relation { name: "send_8_contiguous_route", over: "send_8_slice_route", limit: Limit::Share(1.02) },
