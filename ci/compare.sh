@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the benchmarks with a baseline over samite-shm and tcp;ofi_rxm, interleaved with raw libfabric and with every installed MPI
-# library (ci/peers.sh installs them). Writes figures.jsonl and report.html to a folder and prints the tables.
+# Runs the benchmarks with a baseline over samite-shm and tcp;ofi_rxm, interleaved with raw libfabric and with every
+# installed MPI library (ci/peers.sh installs them). Writes figures.jsonl and report.html to a folder and prints the
+# tables.
 #
 # Usage: compare.sh [FOLDER [RUNS [BENCHMARK…]]]. Defaults: target/comparison, 5 runs of each point, all benchmarks.
 # All benchmarks together take several hours. Run this script on an idle machine.

@@ -560,7 +560,7 @@ mod tests {
                 allgather::Algorithm::Ring
             );
             assert_ne!(table.allreduce(&many).algorithm, allreduce::Algorithm::Ring);
-            // The elements of 2^20 ranks can be divided if there are at least so many.
+            // There must be 2^20 elements, which are 8 MiB.
             let by_parts = table.reduce(&many).algorithm == reduce::Algorithm::Rabenseifner;
             assert_eq!(by_parts, bytes >= 8 << 20);
             assert_eq!(table.reduce_scatter(&many).algorithm, reduce_scatter::Algorithm::RecursiveHalving);
@@ -592,13 +592,20 @@ mod tests {
             };
             assert_eq!(of(8, 64 << 10), reduce::Algorithm::Binomial);
             assert_eq!(of(8, (64 << 10) + 8), reduce::Algorithm::Rabenseifner);
-            assert_eq!(of(2, 256 << 10), reduce::Algorithm::Binomial);
-            assert_eq!(of(2, 1 << 20), reduce::Algorithm::Rabenseifner);
+            for (ranks, expected) in [
+                (2, reduce::Algorithm::Binomial),
+                (3, reduce::Algorithm::Binomial),
+                (4, reduce::Algorithm::Rabenseifner),
+                (6, reduce::Algorithm::Binomial),
+                (9, reduce::Algorithm::Rabenseifner),
+            ] {
+                assert_eq!(of(ranks, 1 << 20), expected);
+            }
         }
-        // The four acting ranks of six can divide four elements.
-        let few = |elements| Situation { elements, ..situation(6, 1 << 24) };
-        assert_eq!(table.reduce(&few(3)).algorithm, reduce::Algorithm::Binomial);
-        assert_eq!(table.reduce(&few(4)).algorithm, reduce::Algorithm::Rabenseifner);
+        // The eight acting ranks of nine can divide eight elements.
+        let few = |elements| Situation { elements, ..situation(9, 1 << 24) };
+        assert_eq!(table.reduce(&few(7)).algorithm, reduce::Algorithm::Binomial);
+        assert_eq!(table.reduce(&few(8)).algorithm, reduce::Algorithm::Rabenseifner);
     }
 
     #[test]

@@ -39,7 +39,7 @@
 //!                                           a matched message continues
 //!                                           a stream ends, matched or not: its other bytes will not be sent
 //!
-//!  ABORT ─────────────────────────────────▶ the receive ends: the bytes that a CTS requested will not be sent
+//!  ABORT ─────────────────────────────────▶ the receive ends: the bytes that a CTS or PLACE requested will not be sent
 //!
 //!  LEAVE name ────────────────────────────▶ the sender has given up creating the contexts, and does not use them
 //!

@@ -7,8 +7,8 @@ use crate::schedule::Place;
 /// The division of a group into passive and acting ranks. The number of acting ranks is a power of two. The first ranks
 /// of the group form pairs, and the even rank of each pair acts for both (Thakur et al. 2005, section 4.5, where the
 /// odd rank acts). The odd rank gives its data to the even rank before the operation, and gets the result afterwards.
-/// The ranks of a pair are neighbours, so the order of ranks is kept. If only the root gets the result, the root acts,
-/// also if it is an odd rank.
+/// The ranks of a pair are neighbours, so the order of ranks is kept. In a division [with a root](Fold::with_root), the
+/// root acts, also if it is an odd rank.
 ///
 /// The division also defines the *tree of reductions* of a group. All algorithms combine the elements by this tree if
 /// the reduction does not commute, so the results have the same bits. First the elements of each pair are combined,

@@ -21,7 +21,8 @@ pub enum Algorithm {
     /// whose number differs in bit k, and then a gather of the parts along a binomial tree, from the last of these
     /// partners to the first. Cost: 2⌊log₂ n⌋ rounds; the root receives 2(n − 1)/n of the elements, and a rank sends
     /// 3/2 − 1/n of them at most. If n is not a power of two, there is one more round at the start, in which some ranks
-    /// send all their elements and take no further part. The root always takes part.
+    /// send all their elements and take no further part; the root always takes part, and may receive all elements of
+    /// another rank. The rest is as for the largest power of two.
     ///
     /// Source: Rabenseifner: *Optimization of Collective Reduction Operations*. ICCS 2004; Thakur et al. 2005, section
     /// 4.5.
@@ -49,8 +50,11 @@ impl Algorithm {
     pub(crate) fn scratch(self, at: Place, root: u32, len: usize) -> usize {
         match self {
             Self::Binomial => 2 * len,
-            Self::Rabenseifner if at.rank() == root => len,
-            Self::Rabenseifner => 2 * len,
+            Self::Rabenseifner => match Fold::with_root(at, root).role() {
+                Role::Passive { .. } => 0,
+                Role::Active { .. } if at.rank() == root => len,
+                Role::Active { .. } => 2 * len,
+            },
             Self::Board { .. } if at.rank() != root => 0,
             Self::Board { piece } => board::scratch(at, len, piece),
         }

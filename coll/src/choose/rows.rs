@@ -178,10 +178,13 @@ impl Default for Rows {
                 two_levels(64 * KIB),
                 // MPICH's limit is 2 KiB (Thakur et al. 2005, section 5). In the LogGP model of a network with 10 µs and
                 // 2.5 GB/s, the halving takes 1.8 times as long as the tree for 4 KiB and 8 ranks, 1.03 for 64 KiB, and
-                // 0.62 for 1 MiB; with 64 ranks 0.85 for 64 KiB.
+                // 0.62 for 1 MiB; with 64 ranks 0.85 for 64 KiB. The root of two or three ranks receives at most as many
+                // bytes along the tree, and in fewer rounds. With 5 to 7 ranks the tree takes less time in the model even
+                // for 1 MiB, because some ranks first send all elements.
                 row(ANY, 64 * KIB, Reduce::Binomial),
-                // The root of two ranks receives as many bytes along the tree, but in one round.
-                row(2, 256 * KIB, Reduce::Binomial),
+                row(3, ANY_BYTES, Reduce::Binomial),
+                row(4, ANY_BYTES, Reduce::Rabenseifner),
+                row(7, ANY_BYTES, Reduce::Binomial),
                 row(ANY, ANY_BYTES, Reduce::Rabenseifner),
                 row(ANY, ANY_BYTES, Reduce::Binomial),
             ],

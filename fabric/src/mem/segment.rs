@@ -267,14 +267,14 @@ impl Mapped {
     /// If the bytes do not lie in the segment.
     ///
     /// # Safety
-    /// `len` bytes can be written at `into`, and nobody else accesses them during the call.
+    /// `len` bytes can be written at `into`, and no other code accesses them during the call.
     pub(crate) unsafe fn read_into(&self, offset: usize, into: *mut u8, len: usize) {
         let mut piece = [0; PIECE];
         for at in (0..len).step_by(PIECE) {
             let piece = &mut piece[..PIECE.min(len - at)];
             self.read(offset + at, piece);
-            // SAFETY: by the bounds of the loop there is room for the piece from `at` on, where nobody else writes. The
-            // piece is a local array, so the two do not overlap.
+            // SAFETY: by the bounds of the loop there is room for the piece from `at` on, which no other code accesses.
+            // The piece is a local array, so the two do not overlap.
             unsafe { copy_apart(piece.as_ptr(), into.add(at), piece.len()) };
         }
     }

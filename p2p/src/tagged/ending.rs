@@ -204,7 +204,8 @@ impl Tagged {
             State::Putting(put) => put.abandoned = true,
             _ => unreachable!("{id:?} moves no bytes by gets or puts"),
         }
-        // The peer may give up the operation too, after this side has, or say so twice.
+        // The peer may give up the operation too, after this side has, or say so twice. A collected operation has no
+        // watcher that waits for its end.
         if request.result.is_none() && !request.collected {
             request.fail(error);
             self.note_end(id);

@@ -666,7 +666,8 @@ impl Tagged {
                 self.finish(link, id, Err(Error::Abandoned { rank, fate: Fate::NotDelivered }));
             }
             Some(State::Landing(_)) => self.end_landing(link, id),
-            // The receive was given up before, and the sender is informed of that.
+            // The receive has ended: it was given up, or this is a further ABORT, since each CTS and each PLACE for a
+            // send that has ended is answered by one.
             Some(State::Over) => link.note_stale(),
             _ => return Err(WireError::Value { field: "recv" }),
         }
