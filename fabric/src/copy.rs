@@ -115,17 +115,12 @@ pub(crate) unsafe fn store_words(words: &[AtomicU64], from: *const u8) {
 ///
 /// # Panics
 /// If the lengths differ.
-#[inline(always)]
+// Not inlined: two calls in place of the one of `memcpy` would take registers from the code around them.
+#[inline(never)]
 pub fn copy_bytes(from: &[u8], into: &mut [u8]) {
     if into.len() < STRING_MIN {
-        into.copy_from_slice(from);
-    } else {
-        copy_long(from, into);
+        return into.copy_from_slice(from);
     }
-}
-
-#[inline(never)]
-fn copy_long(from: &[u8], into: &mut [u8]) {
     assert_eq!(from.len(), into.len(), "a copy has one length");
     // SAFETY: the slices have that length. `into` is exclusively borrowed, so they do not overlap.
     unsafe { copy_apart(from.as_ptr(), into.as_mut_ptr(), into.len()) }
