@@ -831,19 +831,25 @@ mod tests {
                 let request = comm.irecv(vec![0u8; 100], other, 7)?;
                 comm.isend(vec![0u8; 100], other, 7)?.wait()?;
                 request.wait()?;
-                let mut buffer = vec![0u8; LONG];
-                if comm.rank() == 0 {
-                    comm.send(&buffer, other, 8)?;
-                    comm.recv(&mut buffer, other, 8)?;
-                } else {
-                    comm.recv(&mut buffer, other, 8)?;
-                    comm.send(&buffer, other, 8)?;
-                }
+                ping_pong(comm, LONG)?;
                 assert!(!has_driver(comm));
             }
             Ok::<(), Error>(())
         });
         assert_eq!(ends, [Ok(()), Ok(())]);
+    }
+
+    /// Sends a message from rank 0 to rank 1, and back.
+    fn ping_pong(comm: &Comm, len: usize) -> Result<(), Error> {
+        let (mut buffer, other) = (vec![0u8; len], Rank(1 - comm.rank().0));
+        if comm.rank() == 0 {
+            comm.send(&buffer, other, 8)?;
+            comm.recv(&mut buffer, other, 8)?;
+        } else {
+            comm.recv(&mut buffer, other, 8)?;
+            comm.send(&buffer, other, 8)?;
+        }
+        Ok(())
     }
 
     /// Runs two ranks over ports whose packets are dear, so that short messages are gathered.
@@ -868,14 +874,7 @@ mod tests {
             set_progress(Progress::Needed);
             for len in [8, 2000, LONG] {
                 for _ in 0..20 {
-                    let mut buffer = vec![1u8; len];
-                    if comm.rank() == 0 {
-                        comm.send(&buffer, other, 8)?;
-                        comm.recv(&mut buffer, other, 8)?;
-                    } else {
-                        comm.recv(&mut buffer, other, 8)?;
-                        comm.send(&buffer, other, 8)?;
-                    }
+                    ping_pong(comm, len)?;
                 }
                 assert!(!has_driver(comm), "{len} bytes");
             }
