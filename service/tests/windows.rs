@@ -1507,12 +1507,70 @@ fn a_slice_of_the_own_part_is_the_memory_itself() {
 }
 
 #[test]
+fn a_slice_between_epochs_of_any_kind_is_the_memory_itself() {
+    everywhere(3, |comm| {
+        let mut window = comm.window_with(vec![0_u64; 4], WindowHints::NONE.slices())?;
+        let (own, others) = (comm.rank(), (0..3).map(Rank).filter(|rank| *rank != comm.rank()));
+        let others: Vec<_> = others.collect();
+        let address = window.part_mut()?.as_ptr();
+        for round in 0..10 {
+            // The part is not this rank's alone before the exposure has completed.
+            let exposure = window.post(&others)?;
+            let access = window.start(&others)?;
+            for to in &others {
+                access.accumulate(*to, 0, &[1], WindowOp::Sum)?;
+            }
+            let ends = [access.iclose()?, exposure.iclose()?];
+            let mut part = window.part_mut()?;
+            assert_eq!((part.as_ptr(), part[0], part[1]), (address, 2 * (round + 1), 2 * round));
+            part[1] += 2;
+            drop(part);
+            ends.into_iter().try_for_each(|end| end.wait().map(drop))?;
+            // Operations of this rank that are not sent yet come before it.
+            let epoch = window.lock(own, LockKind::Shared)?;
+            let sent = epoch.iaccumulate(own, 2, vec![1, 1], WindowOp::Sum)?;
+            drop(epoch);
+            assert_eq!(window.part_mut()?[2..], [round + 1; 2]);
+            assert_eq!(sent.wait()?.buffer, [1, 1]);
+        }
+        assert_eq!(window.free()?, [20, 20, 10, 10]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_slice_between_epochs_waits_for_the_lock_of_another_rank() {
+    on(2, |comm| {
+        let mut window = comm.window_with(vec![0_u8; 1], WindowHints::NONE.slices())?;
+        let other = Rank(1 - comm.rank().0);
+        if comm.rank() == 0 {
+            let epoch = window.lock(other, LockKind::Exclusive)?;
+            epoch.put(other, 0, &[7])?;
+            epoch.flush(other)?;
+            comm.send(&[0_u8], other, 0)?;
+            comm.recv(&mut [0_u8], other, 0)?;
+            epoch.close()?;
+        } else {
+            comm.recv(&mut [0_u8], other, 0)?;
+            window.set_timeout(Some(Duration::from_millis(1)));
+            let late = why(window.part_mut());
+            assert!(matches!(late, WindowError::TimedOut { .. }), "{late}");
+            window.set_timeout(None);
+            comm.send(&[0_u8], other, 0)?;
+            assert_eq!(*window.part_mut()?, [7]);
+        }
+        window.free().map(drop)
+    });
+}
+
+#[test]
 fn a_slice_needs_the_exclusive_lock_and_the_hint() {
     on(2, |comm| {
-        let plain = comm.window(vec![0_u8; 2])?;
+        let mut plain = comm.window(vec![0_u8; 2])?;
         let mut epoch = plain.lock(comm.rank(), LockKind::Exclusive)?;
         assert!(matches!(why(epoch.part_mut()), WindowError::Unsuitable(_)));
         epoch.close()?;
+        assert!(matches!(why(plain.part_mut()), WindowError::Unsuitable(_)));
         plain.free()?;
         let window = comm.window_with(vec![0_u8; 2], WindowHints::NONE.slices())?;
         let mut epoch = window.lock(comm.rank(), LockKind::Shared)?;

@@ -31,6 +31,32 @@ use crate::select::Rank;
 /// An epoch that is dropped is closed, and its result is not reported. It ends at the latest when the window's
 /// [time-out](Window::set_timeout) has passed, and at once if the window's cancel was called before. Without them, later
 /// epochs wait for it as long as its targets let it wait.
+///
+/// The compiler refuses an operation in an epoch that is closed, or in one of exposure, and the end of a window that has
+/// an open epoch:
+///
+/// ```compile_fail,E0382
+/// # fn f(window: &samite::Window<u64>) -> Result<(), samite::Error> {
+/// let epoch = window.fence()?;
+/// epoch.close()?;
+/// epoch.put(samite::Rank(0), 0, &[1])
+/// # }
+/// ```
+///
+/// ```compile_fail,E0277
+/// # fn f(window: &samite::Window<u64>) -> Result<(), samite::Error> {
+/// let exposure = window.post(&[samite::Rank(0)])?;
+/// exposure.put(samite::Rank(0), 0, &[1])
+/// # }
+/// ```
+///
+/// ```compile_fail,E0505
+/// # fn f(window: samite::Window<u64>) -> Result<(), samite::Error> {
+/// let epoch = window.lock_all()?;
+/// window.free()?;
+/// epoch.close()
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "an epoch that is dropped is closed"]
 pub struct Epoch<'w, T: Element, K: EpochKind> {
@@ -899,6 +925,57 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     ) -> Result<(), Error> {
         let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
         self.write_view("Epoch::accumulate_view", (to, at.into()), layout, action, data.bound())
+    }
+
+    /// Combines elements of a part with the elements of `data`, as [`accumulate`](Self::accumulate) does
+    /// (`MPI_Raccumulate`). The request returns the vector when its elements were sent.
+    ///
+    /// # Errors
+    /// Returns the errors of [`accumulate`](Self::accumulate).
+    pub fn iaccumulate(
+        &self,
+        to: Rank,
+        at: impl Into<WindowPlace>,
+        data: Vec<T>,
+        op: WindowOp,
+    ) -> Result<Request<Vec<T>>, Error> {
+        let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
+        self.start("Epoch::iaccumulate", Then::Returns, (to, at.into()), None, action, data)
+    }
+
+    /// Combines the elements at the places of a layout in a part with the elements of `data`, as
+    /// [`accumulate_view`](Self::accumulate_view) does (`MPI_Raccumulate` with datatypes). The data is a vector, or
+    /// another buffer of as many bytes as the layout selects. The request returns it when its elements were sent.
+    ///
+    /// ```
+    /// # samite::local(2, |world| {
+    /// # let comm = world.comm();
+    /// use samite::{Layout, Rank, WindowOp};
+    ///
+    /// let window = comm.window(vec![1_u64; 6])?;
+    /// let even = Layout::vector(3, 1, 2)?;
+    /// let epoch = window.lock_all()?;
+    /// let sent = epoch.iaccumulate_view(Rank(0), 0, &even, vec![10_u64, 20, 30], WindowOp::Sum)?;
+    /// assert_eq!(sent.wait()?.buffer, [10, 20, 30]);
+    /// epoch.close()?;
+    /// let part = window.free()?;
+    /// assert!(comm.rank() != Rank(0) || part == [21, 1, 41, 1, 61, 1]);
+    /// # Ok::<(), samite::Error>(())
+    /// # }).into_iter().for_each(Result::unwrap);
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`accumulate_view`](Self::accumulate_view).
+    pub fn iaccumulate_view<B: Buffer>(
+        &self,
+        to: Rank,
+        at: impl Into<WindowPlace>,
+        layout: &Layout<T>,
+        data: B,
+        op: WindowOp,
+    ) -> Result<Request<B>, Error> {
+        let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
+        self.start("Epoch::iaccumulate_view", Then::Returns, (to, at.into()), Some(layout), action, data)
     }
 
     /// Combines elements of a part with the elements of `data`. The request returns the former elements of the part

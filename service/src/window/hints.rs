@@ -103,9 +103,9 @@ impl WindowHints {
         self
     }
 
-    /// Permits slices of this rank's part: [`Epoch::part_mut`](crate::Epoch::part_mut). All operations on the part then
-    /// travel in packets, because neither another process nor the transport may reach memory that the program has a
-    /// reference to. So long operations take more time, and operations between ranks of a host do too.
+    /// Permits slices of this rank's part: [`Window::part_mut`](crate::Window::part_mut) and
+    /// [`Epoch::part_mut`](crate::Epoch::part_mut). All operations on the part then travel in packets, because neither
+    /// another process nor the transport may reach memory that the program has a reference to. So long operations take more time, and operations between ranks of a host do too.
     #[must_use]
     pub const fn slices(mut self) -> Self {
         self.0.takes_part = true;
@@ -113,9 +113,10 @@ impl WindowHints {
     }
 
     /// Promises that no two ranks, and no two threads of a rank, change the same element at the same time by accumulates or
-    /// fetches. Otherwise changes can be lost. Between ranks of a host this rank then combines whole pieces of memory, where it would else change each
-    /// element by an atomic instruction. That makes operations of more than 8 bytes faster. It concerns the operations of
-    /// this rank on memory that it shares with their target, and those that arrive here in packets.
+    /// fetches. Otherwise changes can be lost. Between ranks of a host this rank then combines whole pieces of memory,
+    /// where it would else change each element by an atomic instruction. That makes operations of more than 8 bytes
+    /// faster. It concerns the operations of this rank on memory that it shares with their target, and those that arrive
+    /// here in packets.
     ///
     /// ```
     /// # samite::local(3, |world| {

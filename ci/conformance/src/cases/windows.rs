@@ -563,6 +563,24 @@ fn requests(cases: &mut Cases) {
         assert!(job.rank() != 1 || part == [30]);
         Ok(())
     });
+    let rule = "a request of an accumulate returns its data, and the accumulate is done at the flush";
+    cases.add("request.accumulate", 3, rule, |job| {
+        let window = job.comm.window(vec![0_u32; 2000])?;
+        let epoch = window.lock_all()?;
+        let data = vec![job.rank() + 1; 1000];
+        let all = epoch.iaccumulate(Rank(1), 0, data, WindowOp::Sum)?;
+        let odd = Layout::vector(500, 1, 2)?;
+        let some = epoch.iaccumulate_view(Rank(1), 1001, &odd, vec![7_u32; 500], WindowOp::Max)?;
+        assert_eq!(all.wait()?.buffer, vec![job.rank() + 1; 1000]);
+        assert_eq!(some.wait()?.buffer, [7; 500]);
+        epoch.flush(Rank(1))?;
+        epoch.close()?;
+        job.comm.barrier()?;
+        let part = window.free()?;
+        let expected = |at: usize| if at < 1000 { 6 } else { 7 * (at as u32 % 2) };
+        assert!(job.rank() != 1 || part.iter().copied().eq((0..2000).map(expected)));
+        Ok(())
+    });
     let rule = "an operation whose request is dropped is done at the end of its epoch";
     cases.add("request.dropped", 2, rule, |job| {
         let window = job.comm.window(vec![0_u8; 100_003])?;
@@ -1063,6 +1081,25 @@ fn slices(cases: &mut Cases) {
             drop(part);
             own.close()?;
             assert_eq!(window.free()?, [job.rank(); 10]);
+            Ok(())
+        });
+        let rule = "a rank changes its part in place between the epochs of fences";
+        cases.add(format!("slices.fences.{n}"), n, rule, move |job| {
+            let hints = WindowHints::NONE.slices();
+            let mut window = job.comm.window_with(vec![0_u32; n as usize + 1], hints)?;
+            for round in 1..=5 {
+                let epoch = window.fence()?;
+                for to in (0..n).map(Rank) {
+                    epoch.put(to, job.rank() as usize, &[round + job.rank()])?;
+                }
+                epoch.close()?;
+                let mut part = window.part_mut()?;
+                let (last, found) = part.split_last_mut().expect("it has elements");
+                assert!(found.iter().copied().eq((0..n).map(|origin| round + origin)), "{found:?}");
+                *last += found.iter().sum::<u32>();
+            }
+            let sum: u32 = (1..=5).map(|round| (0..n).map(|origin| round + origin).sum::<u32>()).sum();
+            assert_eq!(window.free()?[n as usize], sum);
             Ok(())
         });
     }

@@ -18,7 +18,8 @@ use samite::{
 
 use crate::windows::{
     accesses, all_locked, attaches, backwards, elements, exposed, fences, fences_twice, has_a_window,
-    has_an_allocated_window, in_a_fence, in_an_access, is_exposed, locked, made, sliced, viewed,
+    has_an_allocated_window, in_a_fence, in_an_access, is_exposed, locked, made, sliced, sliced_between,
+    viewed,
 };
 
 /// The rank that all calls address.
@@ -1178,6 +1179,9 @@ calls! {
         next.close()
     }));
     "Epoch::is_finished", Asks, accesses, |c| held(made(c), |w| exposed(w, |e| e.is_finished().map(drop)));
+    "Window::part_mut", Waits, has_a_window, |c| {
+        held(c.window_with(elements(), WindowHints::NONE.slices()), sliced_between)
+    };
     "Epoch::part_mut", Waits, has_a_window, |c| {
         held(c.window_with(elements(), WindowHints::NONE.slices()), sliced)
     };
@@ -1206,6 +1210,10 @@ calls! {
     "Epoch::accumulate_view", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
         e.accumulate_view(PEER, 3, &backwards(), &elements()[..], WindowOp::Sum)
     }));
+    "Epoch::iaccumulate_view", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
+        let sent = e.iaccumulate_view(PEER, 3, &backwards(), elements(), WindowOp::Sum)?;
+        Ok(sent.wait().map(drop)?)
+    }));
     "Epoch::iget_accumulate_view", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
         let former = e.iget_accumulate_view(PEER, 3, &backwards(), elements(), WindowOp::Sum)?;
         Ok(former.wait().map(drop)?)
@@ -1213,6 +1221,9 @@ calls! {
     "Epoch::accumulate", Waits, has_a_window, |c| {
         held(made(c), |w| locked(w, |e| e.accumulate(PEER, 0, &elements(), WindowOp::Sum)))
     };
+    "Epoch::iaccumulate", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
+        Ok(e.iaccumulate(PEER, 0, elements(), WindowOp::Sum)?.wait().map(drop)?)
+    }));
     "Epoch::iget_accumulate", Waits, has_a_window, |c| held(made(c), |w| locked(w, |e| {
         Ok(e.iget_accumulate(PEER, 0, elements(), WindowOp::Sum)?.wait().map(drop)?)
     }));

@@ -128,6 +128,12 @@ pub(crate) fn sliced(window: Window<u64>) -> Result<(), Error> {
     locked(window, |epoch| epoch.put(PEER, 0, &elements()))
 }
 
+/// Writes to a slice of the own part between epochs, and to the peer's part.
+pub(crate) fn sliced_between(mut window: Window<u64>) -> Result<(), Error> {
+    window.part_mut()?.fill(3);
+    locked(window, |epoch| epoch.put(PEER, 0, &elements()))
+}
+
 /// Calls a function under the locks of all parts.
 pub(crate) fn all_locked(
     window: Window<u64>,
