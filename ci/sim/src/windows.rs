@@ -1,10 +1,11 @@
-//! Simulated jobs of ranks with a window: random programs of epochs, with kills and cancels, against a sequential
-//! memory.
+//! Simulated jobs of ranks with one window or two: random programs of epochs, with kills, cancels and deadlines, against
+//! a sequential memory.
 //!
-//! The programs of all ranks are made before the run, in rounds that all ranks take part in. A rank waits for the
-//! completion of an epoch at once, later, or at its end, as the seed chooses. Each origin has words of its own in the
-//! part of each target, so the program order of its epochs decides their values, in blocking and in nonblocking
-//! programs alike. Everything follows from the seed.
+//! The programs of all ranks are made before the run, in rounds that all ranks take part in. A rank has a program for
+//! each window, and takes the steps of both side by side. It waits for the completion of an epoch at once, later, or at
+//! its end, as the seed chooses. Each origin has words of its own in the part of each target, so the program order of its
+//! epochs decides their values, in blocking and in nonblocking programs alike. Two words of each part are changed by all
+//! ranks: one by sums and fetches, the other by swaps. Everything follows from the seed.
 
 mod program;
 
@@ -22,7 +23,7 @@ use samite_rma::{
     Action, Attached, ElementType, EpochId, Error, Name, Part, Places, Reduction, Target, WindowId, Windows,
 };
 
-use self::program::{Plan, Read, Step, WORD, Write};
+use self::program::{Fetch, Plan, Read, Step, WORD, Write};
 use crate::ledger::require;
 use crate::run::Summary;
 
@@ -31,32 +32,51 @@ const SECRET: [u8; 16] = [6; 16];
 const REPORT_NS: u64 = 200_000;
 /// The longest time that a step of all ranks takes if packets arrive in it, in nanoseconds.
 const STEP_NS: u64 = 100_000;
+/// The longest time from a call to its deadline, in nanoseconds.
+const DEADLINE_NS: u64 = 1_000_000;
 /// Virtual time within which a run must end.
 const END_NS: u64 = 600_000_000_000;
 
 struct Run {
     net: Net,
     rng: SplitMix64,
-    plan: Plan,
+    windows: Vec<Window>,
     /// Boxed, because each poll takes its rank out and puts it back.
     ranks: Vec<Option<Box<Rank>>>,
     /// Pending reports of the launcher: the time, the rank that gets the report, and the rank that it is about.
     notices: BTreeSet<(u64, u32, u32)>,
+    /// The mean number of steps between two cancels or kills, and of requests between two with a deadline; 0 for none.
+    cancels: u64,
+    kills: u64,
+    deadlines: u64,
+    /// True if a request was cancelled, or has ended at its deadline.
+    has_cancelled: bool,
+    summary: Summary,
+}
+
+/// The programs of all ranks on a window, and their results.
+struct Window {
+    plan: Plan,
     /// The results of the epochs of each rank, in the order in which they were opened.
     results: Vec<Vec<Option<Result<(), Error>>>>,
     /// The numbers of the epochs of fences of each rank, in `results`.
     fences: Vec<BTreeSet<usize>>,
     /// The results of reads: the rank, the number of the read in its program, and the words.
     reads: Vec<(usize, Read, Vec<u64>)>,
-    /// The mean number of steps between two cancels or kills; 0 for none.
-    cancels: u64,
-    kills: u64,
-    has_cancelled: bool,
-    summary: Summary,
+    /// The former values of fetches, and the rank of each.
+    fetches: Vec<(usize, Fetch, u64)>,
+    /// The former values of swaps, and the rank of each.
+    swaps: Vec<(usize, WorldRank, u64)>,
 }
 
 struct Rank {
     engine: Engine<SimPort, Windows>,
+    /// What the rank has of each window.
+    members: Vec<Member>,
+}
+
+/// What a rank has of a window.
+struct Member {
     /// The memory of the rank's part of the window.
     part: Region,
     window: WindowId,
@@ -69,12 +89,24 @@ struct Rank {
     exposure: Option<(usize, EpochId)>,
     /// The requests for the completion of epochs.
     completions: Vec<(usize, RequestId)>,
-    /// The reads under way, with the order in which their words arrive.
-    reads: Vec<(Read, RequestId, Order)>,
+    /// The operations under way that have a request.
+    operations: Vec<(Operation, RequestId)>,
     /// The request that the program waits for.
     waits: Option<RequestId>,
     /// The request that frees the window, when the program has ended.
     freed: Option<RequestId>,
+}
+
+/// An operation that has a request.
+#[derive(Clone, Copy)]
+enum Operation {
+    /// Its words arrive in this order.
+    Read(Read, Order),
+    /// The number of the write.
+    Write(usize),
+    Fetch(Fetch),
+    /// The target.
+    Swap(WorldRank),
 }
 
 /// Runs one seed.
@@ -87,7 +119,7 @@ pub(crate) fn run(seed: u64, verbose: bool) -> Result<Summary, String> {
     if verbose {
         run.net.take_trace().into_iter().for_each(|event| print_line(&format!("{event:?}")));
     }
-    let epochs = run.results.iter().map(Vec::len).sum();
+    let epochs = run.windows.iter().flat_map(|window| &window.results).map(Vec::len).sum();
     let (hash, virtual_ns) = (run.net.trace_hash(), run.net.now_ns());
     result.map(|()| Summary { hash, virtual_ns, epochs, ..run.summary })
 }
@@ -111,6 +143,20 @@ fn link_config() -> LinkConfig {
     }
 }
 
+impl Window {
+    fn new(plan: Plan) -> Self {
+        let size = plan.size as usize;
+        Self {
+            plan,
+            results: vec![Vec::new(); size],
+            fences: vec![BTreeSet::new(); size],
+            reads: Vec::new(),
+            fetches: Vec::new(),
+            swaps: Vec::new(),
+        }
+    }
+}
+
 impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = SplitMix64::new(seed ^ 0x726d_6100);
@@ -118,22 +164,27 @@ impl Run {
         // Each kill is known to the launcher, and the network loses nothing else.
         net_config.moves = false;
         let net = Net::new(rng.next_u64(), net_config);
-        let plan = Plan::new(&mut rng);
-        let size = plan.size;
+        let size = match rng.below(60) {
+            0 => 9 + rng.below(56),
+            _ => 2 + rng.below(7),
+        } as u32;
+        let attached_max = [0, 500, 64 << 20][rng.below(3) as usize];
+        let count = 1 + rng.below(3) / 2;
+        let windows: Vec<_> = (0..count).map(|_| Window::new(Plan::new(&mut rng, size))).collect();
         let cancels = [0, 0, 100, 20][rng.below(4) as usize];
         let kills = [0, 0, 2000, 300][rng.below(4) as usize];
-        let ranks = (0..size).map(|rank| Some(Box::new(Rank::new(&net, rank, &plan)))).collect();
+        let deadlines = [0, 0, 30, 4][rng.below(4) as usize];
+        let rank = |rank| Some(Box::new(Rank::new(&net, rank, &windows, attached_max)));
+        let ranks = (0..size).map(rank).collect();
         Self {
             net,
             rng,
-            plan,
+            windows,
             ranks,
             notices: BTreeSet::new(),
-            results: vec![Vec::new(); size as usize],
-            fences: vec![BTreeSet::new(); size as usize],
-            reads: Vec::new(),
             cancels,
             kills,
+            deadlines,
             has_cancelled: false,
             summary: Summary::default(),
         }
@@ -162,19 +213,22 @@ impl Run {
     }
 
     fn is_over(&self) -> bool {
-        let is_over = |rank: &Rank| rank.freed.is_some_and(|freed| rank.has_ended(freed));
-        self.living().all(is_over)
+        self.living().all(Rank::is_over)
     }
 
     fn state(&self) -> String {
         let of = |(at, rank): (usize, &Option<Box<Rank>>)| {
             let Some(rank) = rank else { return format!("rank {at} is dead") };
-            let step = self.plan.programs[at].get(rank.next);
-            let requests = rank.completions.iter().map(|(_, request)| request).chain(&rank.freed);
-            let windows = rank.engine.stack();
-            let awaited: Vec<_> =
-                requests.map(|request| windows.awaited(rank.engine.link(), *request)).collect();
-            format!("rank {at} at step {} {step:?} awaits {awaited:?}", rank.next)
+            let of_window = |(window, member): (&Window, &Member)| {
+                let step = window.plan.programs[at].get(member.next);
+                let requests = member.completions.iter().map(|(_, request)| request).chain(&member.freed);
+                let windows = rank.engine.stack();
+                let awaited: Vec<_> =
+                    requests.map(|request| windows.awaited(rank.engine.link(), *request)).collect();
+                format!("at step {} {step:?} awaits {awaited:?}", member.next)
+            };
+            let windows: Vec<_> = self.windows.iter().zip(&rank.members).map(of_window).collect();
+            format!("rank {at} {}", windows.join(", and "))
         };
         self.ranks.iter().enumerate().map(of).collect::<Vec<_>>().join("; ")
     }
@@ -194,12 +248,16 @@ impl Run {
         }
     }
 
-    /// Cancels a pending completion of a random rank.
+    /// Cancels a pending request of a random rank.
     fn cancel(&mut self) {
         let at = self.rng.below(self.ranks.len() as u64) as usize;
         let Some(rank) = &mut self.ranks[at] else { return };
-        let number = self.rng.below(rank.completions.len() as u64) as usize;
-        let Some(&(_, request)) = rank.completions.get(number) else { return };
+        let member = &rank.members[self.rng.below(rank.members.len() as u64) as usize];
+        let completions = member.completions.iter().map(|(_, request)| *request);
+        let operations = member.operations.iter().map(|(_, request)| *request);
+        let requests: Vec<_> = completions.chain(operations).collect();
+        let number = self.rng.below(requests.len() as u64) as usize;
+        let Some(&request) = requests.get(number) else { return };
         if rank.has_ended(request) {
             return;
         }
@@ -209,6 +267,14 @@ impl Run {
         rank.engine.drive(&mut ());
         self.has_cancelled = true;
         self.summary.unmatched += 1;
+    }
+
+    /// Returns the deadline of a request. Most have none.
+    fn deadline(&mut self) -> Time {
+        match self.deadlines > 0 && self.rng.below(self.deadlines) == 0 {
+            true => Time::from_nanos(self.net.now_ns() + self.rng.below(DEADLINE_NS)),
+            false => Time::NEVER,
+        }
     }
 
     /// Polls the ranks in a random order, and lets each take the next step of its program. Returns the number of
@@ -233,7 +299,9 @@ impl Run {
             for wanted in rank.engine.wanted().collect::<Vec<_>>() {
                 self.notices.insert((now + self.rng.below(REPORT_NS), index as u32, wanted.0));
             }
-            let advanced = self.advance(index, &mut rank);
+            let advanced = (0..self.windows.len()).try_fold(false, |before, number| {
+                Ok::<_, String>(self.advance(index, number, &mut rank)? || before)
+            });
             rank.engine.check_invariants();
             rank.engine.stack().check_invariants();
             self.ranks[index] = Some(rank);
@@ -257,173 +325,210 @@ impl Run {
         told.map_err(|error| format!("{error:?}"))
     }
 
-    /// Collects the requests that have ended, and takes the next step of a rank's program. Returns false if the rank
-    /// waits.
-    fn advance(&mut self, at: usize, rank: &mut Rank) -> Result<bool, String> {
-        self.collect(at, rank)?;
-        if rank.waits.take_if(|waits| rank.engine.stack().outcome(*waits) == Outcome::Ready).is_none()
-            && rank.waits.is_some()
+    /// Collects the requests on a window that have ended, and takes the next step of a rank's program. Returns false if
+    /// the rank waits.
+    fn advance(&mut self, at: usize, number: usize, rank: &mut Rank) -> Result<bool, String> {
+        let Rank { engine, members } = rank;
+        let member = &mut members[number];
+        self.collect(at, number, engine.stack_mut(), member)?;
+        if member.waits.take_if(|waits| engine.stack().outcome(*waits) == Outcome::Ready).is_none()
+            && member.waits.is_some()
         {
             return Ok(false);
         }
-        let Some(step) = self.plan.programs[at].get(rank.next).cloned() else {
-            return self.finish(rank);
+        let Some(step) = self.windows[number].plan.programs[at].get(member.next).cloned() else {
+            return finish(engine, member);
         };
-        rank.next += 1;
-        self.take(at, rank, step)?;
+        member.next += 1;
+        self.take(at, number, engine, member, step)?;
+        engine.drive(&mut ());
         Ok(true)
     }
 
-    /// Frees the window when all requests have ended.
-    fn finish(&mut self, rank: &mut Rank) -> Result<bool, String> {
-        let is_quiet = rank.completions.is_empty() && rank.reads.is_empty();
-        if !is_quiet || rank.freed.is_some() {
-            return Ok(false);
-        }
-        let (out, windows) = rank.engine.parts();
-        let freed = windows.free(out.link, rank.window, Time::NEVER);
-        rank.freed = Some(freed.map_err(|error| format!("{error:?}"))?);
-        rank.engine.drive(&mut ());
-        Ok(true)
-    }
-
-    fn collect(&mut self, at: usize, rank: &mut Rank) -> Result<(), String> {
-        let windows = rank.engine.stack_mut();
+    fn collect(
+        &mut self,
+        at: usize,
+        number: usize,
+        windows: &mut Windows,
+        member: &mut Member,
+    ) -> Result<(), String> {
+        let window = &mut self.windows[number];
         let mut kept = Vec::new();
-        for (epoch, request) in std::mem::take(&mut rank.completions) {
+        for (epoch, request) in std::mem::take(&mut member.completions) {
             match windows.collect(request) {
-                Some(completion) => self.results[at][epoch] = Some(completion.result),
+                Some(completion) => {
+                    self.has_cancelled |= matches!(completion.result, Err(Error::TimedOut { .. }));
+                    window.results[at][epoch] = Some(completion.result);
+                }
                 None => kept.push((epoch, request)),
             }
         }
-        rank.completions = kept;
+        member.completions = kept;
         let mut kept = Vec::new();
-        for (read, request, order) in std::mem::take(&mut rank.reads) {
-            match windows.collect(request) {
-                Some(completion) if completion.result.is_ok() => {
-                    let memory = completion.memory.ok_or("a read without memory")?;
-                    let mut bytes = vec![0; memory.len()];
-                    memory.readable().copy_to(&mut bytes);
-                    let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
-                    let mut words: Vec<_> = words.collect();
-                    order.restore(&mut words);
-                    self.reads.push((at, read, words));
-                    self.summary.received += 1;
+        for (operation, request) in std::mem::take(&mut member.operations) {
+            let Some(completion) = windows.collect(request) else {
+                kept.push((operation, request));
+                continue;
+            };
+            if let Err(error) = completion.result {
+                self.has_cancelled |= matches!(error, Error::TimedOut { .. });
+                self.summary.unknown += 1;
+                if let Operation::Write(number) = operation {
+                    window.plan.writes[at][number].is_cut_off = true;
                 }
-                Some(_) => self.summary.unknown += 1,
-                None => kept.push((read, request, order)),
+                continue;
+            }
+            self.summary.received += 1;
+            let memory = completion.memory.ok_or("an operation without memory")?;
+            let mut bytes = vec![0; memory.len()];
+            memory.readable().copy_to(&mut bytes);
+            let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+            let mut words: Vec<_> = words.collect();
+            match operation {
+                Operation::Read(read, order) => {
+                    order.restore(&mut words);
+                    window.reads.push((at, read, words));
+                }
+                Operation::Write(_) => {}
+                Operation::Fetch(fetch) => window.fetches.push((at, fetch, words[0])),
+                Operation::Swap(target) => window.swaps.push((at, target, words[0])),
             }
         }
-        rank.reads = kept;
+        member.operations = kept;
         Ok(())
     }
 
-    fn take(&mut self, at: usize, rank: &mut Rank, step: Step) -> Result<(), String> {
-        let window = rank.window;
-        let number = self.results[at].len();
-        let (mut out, windows) = rank.engine.parts();
+    fn take(
+        &mut self,
+        at: usize,
+        number: usize,
+        engine: &mut Engine<SimPort, Windows>,
+        member: &mut Member,
+        step: Step,
+    ) -> Result<(), String> {
+        let deadline = self.deadline();
+        let Window { plan, results, fences, .. } = &mut self.windows[number];
+        let results = &mut results[at];
+        let (id, epoch) = (member.window, results.len());
+        let (mut out, windows) = engine.parts();
         out.link.set_now(Time::from_nanos(self.net.now_ns()));
         let link = &mut *out.link;
         let failed = |error: Error| format!("rank {at}, {step:?}: {error}");
         match &step {
             Step::Post(origins) => {
-                rank.exposure = Some((number, windows.post(link, window, origins).map_err(failed)?));
-                self.results[at].push(None);
+                member.exposure = Some((epoch, windows.post(link, id, origins).map_err(failed)?));
+                results.push(None);
             }
             Step::Start(targets) => {
-                rank.access = Some((number, windows.start(link, window, targets).map_err(failed)?));
-                self.results[at].push(None);
+                member.access = Some((epoch, windows.start(link, id, targets).map_err(failed)?));
+                results.push(None);
             }
             Step::Lock(target, kind) => {
-                rank.access = Some((number, windows.lock(link, window, *target, *kind).map_err(failed)?));
-                self.results[at].push(None);
+                member.access = Some((epoch, windows.lock(link, id, *target, *kind).map_err(failed)?));
+                results.push(None);
             }
             Step::LockAll => {
-                rank.access = Some((number, windows.lock_all(link, window).map_err(failed)?));
-                self.results[at].push(None);
+                member.access = Some((epoch, windows.lock_all(link, id).map_err(failed)?));
+                results.push(None);
             }
             Step::Fence(assertions, waits) => {
-                let fenced = windows.fence(link, window, *assertions, Time::NEVER).map_err(failed)?;
-                let before = rank.access.take();
+                let fenced = windows.fence(link, id, *assertions, deadline).map_err(failed)?;
+                let before = member.access.take();
                 if let Some(request) = fenced.completion {
                     let (epoch, _) = before.unwrap_or_else(|| {
-                        self.results[at].push(None);
-                        (number, EpochId::default())
+                        results.push(None);
+                        (epoch, EpochId::default())
                     });
-                    rank.completions.push((epoch, request));
-                    rank.waits = waits.then_some(request);
+                    member.completions.push((epoch, request));
+                    member.waits = waits.then_some(request);
                 }
                 if let Some(epoch) = fenced.epoch {
-                    self.fences[at].insert(self.results[at].len());
-                    rank.access = Some((self.results[at].len(), epoch));
-                    self.results[at].push(None);
+                    fences[at].insert(results.len());
+                    member.access = Some((results.len(), epoch));
+                    results.push(None);
                 }
             }
             Step::CloseAccess(waits) | Step::CloseExposure(waits) => {
                 let is_access = matches!(step, Step::CloseAccess(_));
-                let open = if is_access { &mut rank.access } else { &mut rank.exposure };
+                let open = if is_access { &mut member.access } else { &mut member.exposure };
                 let (epoch, id) = open.take().ok_or("no epoch is open")?;
-                let request = windows.close(link, id, Time::NEVER).map_err(failed)?;
-                rank.completions.push((epoch, request));
-                rank.waits = waits.then_some(request);
+                let request = windows.close(link, id, deadline).map_err(failed)?;
+                member.completions.push((epoch, request));
+                member.waits = waits.then_some(request);
             }
             Step::Flush(target) => {
-                let (_, id) = rank.access.ok_or("no epoch is open")?;
+                let (_, id) = member.access.ok_or("no epoch is open")?;
                 match windows.flush(link, id, *target, Time::NEVER) {
                     Ok(request) => windows.detach(request),
                     Err(error) => may_fail(error)?,
                 }
             }
-            Step::Write(write) => self.write(at, rank, *write)?,
+            Step::Write(write) => {
+                let (epoch, id) = member.access.ok_or("no epoch is open")?;
+                let place = plan.place(WorldRank(at as u32), write.first);
+                let target = places(member.attached, write.target, place);
+                let mut words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
+                let order = Order::random(&mut self.rng);
+                order.arrange(&mut words);
+                let form = order.form(write.count);
+                let places = form.as_ref().map_or(target, |form| target.with_form(form));
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                let is_slice = self.rng.below(2) == 0;
+                let has_request = !is_slice && self.rng.below(3) == 0;
+                let written = is_slice.then(|| windows.try_write(&mut out, id, places, Action::Put, &bytes));
+                let started = match written {
+                    Some(Ok(true)) => Ok(None),
+                    Some(Err(error)) => Err(error),
+                    _ => {
+                        let deadline = has_request.then_some(deadline);
+                        windows.operate(&mut out, id, places, Action::Put, Memory::new(words), deadline)
+                    }
+                };
+                plan.writes[at][write.number].epoch = Some(epoch);
+                self.summary.messages += 1;
+                match started {
+                    Ok(request) => {
+                        let of = |request| (Operation::Write(write.number), request);
+                        member.operations.extend(request.map(of));
+                    }
+                    Err(error) => may_fail(error)?,
+                }
+            }
             Step::Sum(target, word) => {
-                let (_, id) = rank.access.ok_or("no epoch is open")?;
+                let (_, id) = member.access.ok_or("no epoch is open")?;
                 let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
-                let (target, memory) = (places(rank.attached, *target, *word), Memory::new(vec![1_u64]));
+                let (target, memory) = (places(member.attached, *target, *word), Memory::new(vec![1_u64]));
                 windows
                     .operate(&mut out, id, target, action, memory, None)
                     .map_or_else(may_fail, |_| Ok(()))?;
             }
             Step::Read(read) => {
-                let (_, id) = rank.access.ok_or("no epoch is open")?;
-                let place = self.plan.place(read.origin, read.first);
-                let target = places(rank.attached, read.target, place);
+                let target = places(member.attached, read.target, plan.place(read.origin, read.first));
                 let (is_scattered, order) = (self.rng.below(2) == 0, Order::random(&mut self.rng));
                 let memory = if is_scattered { scattered(read.count) } else { words(read.count) };
                 let form = order.form(read.count);
                 let places = form.as_ref().map_or(target, |form| target.with_form(form));
-                match windows.operate(&mut out, id, places, Action::Get, memory, None) {
-                    Ok(request) => {
-                        let request = request.ok_or("a read without a request")?;
-                        rank.reads.push((*read, request, order));
-                    }
-                    Err(error) => may_fail(error)?,
-                }
+                let (_, id) = member.access.ok_or("no epoch is open")?;
+                let started = windows.operate(&mut out, id, places, Action::Get, memory, Some(deadline));
+                member.note(Operation::Read(*read, order), started)?;
+            }
+            Step::Fetch(fetch) => {
+                let target = places(member.attached, fetch.target, plan.sum_place());
+                let action = Action::GetAccumulate { op: Reduction::Sum, element: ElementType::U64 };
+                let memory = Memory::new(vec![1_u64]);
+                let (_, id) = member.access.ok_or("no epoch is open")?;
+                let started = windows.operate(&mut out, id, target, action, memory, Some(deadline));
+                member.note(Operation::Fetch(*fetch), started)?;
+            }
+            Step::Swap(target) => {
+                let target_places = places(member.attached, *target, plan.swap_place());
+                let action = Action::CompareSwap { element: ElementType::U64 };
+                let memory = Memory::new(vec![0_u64, swapped_in(at)]);
+                let (_, id) = member.access.ok_or("no epoch is open")?;
+                let started = windows.operate(&mut out, id, target_places, action, memory, Some(deadline));
+                member.note(Operation::Swap(*target), started)?;
             }
         }
-        rank.engine.drive(&mut ());
-        Ok(())
-    }
-
-    fn write(&mut self, at: usize, rank: &mut Rank, write: Write) -> Result<(), String> {
-        let (epoch, id) = rank.access.ok_or("no epoch is open")?;
-        let origin = WorldRank(at as u32);
-        let target = places(rank.attached, write.target, self.plan.place(origin, write.first));
-        let mut words: Vec<u64> = (0..write.count).map(|index| write.value + index).collect();
-        let order = Order::random(&mut self.rng);
-        order.arrange(&mut words);
-        let form = order.form(write.count);
-        let places = form.as_ref().map_or(target, |form| target.with_form(form));
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let is_slice = self.rng.below(2) == 0;
-        let (mut out, windows) = rank.engine.parts();
-        let started = match is_slice.then(|| windows.try_write(&mut out, id, places, Action::Put, &bytes)) {
-            Some(Ok(true)) => Ok(None),
-            Some(Err(error)) => Err(error),
-            _ => windows.operate(&mut out, id, places, Action::Put, Memory::new(words), None),
-        };
-        started.map_or_else(may_fail, |_| Ok(()))?;
-        self.plan.writes[at][write.number].epoch = Some(epoch);
-        self.summary.messages += 1;
         Ok(())
     }
 
@@ -447,8 +552,9 @@ impl Run {
     fn check(&self) -> Result<(), String> {
         for (at, rank) in self.ranks.iter().enumerate().filter_map(|(at, rank)| Some((at, rank.as_ref()?))) {
             let windows = rank.engine.stack();
-            // The request that freed the window is left.
-            require(windows.is_empty() && windows.pending() == 1 && windows.recorded() == 0, || {
+            // The requests that freed the windows are left.
+            let left = self.windows.len();
+            require(windows.is_empty() && windows.pending() == left && windows.recorded() == 0, || {
                 format!("rank {at} has {} requests and {} bytes left", windows.pending(), windows.recorded())
             })?;
             let (registrations, idle) =
@@ -460,36 +566,58 @@ impl Run {
             require(used == 0 && held == 0, || {
                 format!("rank {at} uses {used} slabs, and {held} bytes are held")
             })?;
-            for (epoch, result) in self.results[at].iter().enumerate() {
+        }
+        self.windows.iter().enumerate().try_for_each(|(number, window)| {
+            self.check_window(number, window).map_err(|why| format!("window {number}: {why}"))
+        })
+    }
+
+    fn check_window(&self, number: usize, window: &Window) -> Result<(), String> {
+        for (at, results) in window.results.iter().enumerate().filter(|(at, _)| self.ranks[*at].is_some()) {
+            for (epoch, result) in results.iter().enumerate() {
                 if let Some(Err(error)) = result {
                     self.check_error(error).map_err(|why| format!("rank {at}, epoch {epoch}: {why}"))?;
                 }
             }
         }
-        let last = self.plan.last_reads();
+        let last = window.plan.last_reads();
         let ends = last.iter().filter_map(|read| {
-            let owner = self.ranks[read.target.index()].as_ref()?;
-            let place = self.plan.place(read.origin, read.first) as usize * WORD;
-            let mut bytes = vec![0; read.count as usize * WORD];
-            owner.part.copy_out(place, &mut bytes).ok()?;
-            let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-            Some((read.target.index(), *read, words))
+            let place = window.plan.place(read.origin, read.first);
+            let words = (place..place + read.count).map(|word| self.word(number, read.target, word));
+            Some((read.target.index(), *read, words.collect::<Option<Vec<_>>>()?))
         });
-        for (at, read, words) in self.reads.iter().cloned().chain(ends) {
-            self.check_read(&read, &words).map_err(|why| format!("rank {at}, {read:?}: {why}"))?;
+        for (at, read, words) in window.reads.iter().cloned().chain(ends) {
+            self.check_read(window, &read, &words).map_err(|why| format!("rank {at}, {read:?}: {why}"))?;
         }
-        self.check_sums()
+        for target in (0..window.plan.size).map(WorldRank).filter(|target| !self.is_dead(*target)) {
+            self.check_sum(number, window, target)?;
+            self.check_swaps(number, window, target)?;
+        }
+        Ok(())
+    }
+
+    /// Returns a word of the part of a rank, unless it is dead.
+    fn word(&self, number: usize, rank: WorldRank, place: u64) -> Option<u64> {
+        let mut word = [0; WORD];
+        let part = &self.ranks[rank.index()].as_ref()?.members[number].part;
+        part.copy_out(place as usize * WORD, &mut word).expect("the part has the word");
+        Some(u64::from_ne_bytes(word))
     }
 
     fn is_dead(&self, rank: WorldRank) -> bool {
         self.ranks[rank.index()].is_none()
     }
 
+    fn is_exact(&self) -> bool {
+        !self.has_cancelled && self.summary.killed == 0
+    }
+
     fn check_error(&self, error: &Error) -> Result<(), String> {
         let is_permitted = match error {
             Error::Link(LinkError::PeerFailed { rank, .. }) => self.is_dead(*rank),
             Error::Link(LinkError::Cancelled { .. }) => self.has_cancelled,
-            Error::Aborted { .. } => self.has_cancelled || self.summary.killed > 0,
+            Error::TimedOut { .. } => self.deadlines > 0,
+            Error::Aborted { .. } => !self.is_exact(),
             _ => false,
         };
         require(is_permitted, || error.to_string())
@@ -497,19 +625,19 @@ impl Run {
 
     /// Checks words that were read: each is the value of the last write before the read that was carried out for
     /// certain, or of a write between the two whose epoch ended with an error.
-    fn check_read(&self, read: &Read, words: &[u64]) -> Result<(), String> {
+    fn check_read(&self, window: &Window, read: &Read, words: &[u64]) -> Result<(), String> {
         if self.is_dead(read.origin) || self.is_dead(read.target) {
             return Ok(());
         }
-        let of_origin = &self.plan.writes[read.origin.index()];
-        // After a failure fences do not wait, so they do not separate the rounds of different ranks.
-        let orders_all = self.summary.killed == 0 || self.fences.iter().all(BTreeSet::is_empty);
+        let of_origin = &window.plan.writes[read.origin.index()];
+        // After a failure or a deadline fences do not wait, so they do not separate the rounds of different ranks.
+        let orders_all = self.is_exact() || window.fences.iter().all(BTreeSet::is_empty);
         for (word, found) in (read.first..).zip(words) {
             let mut permitted = vec![0];
             let writes = of_origin.iter().filter(|write| write.target == read.target && write.covers(word));
             for write in writes {
                 let (is_earlier, value) = (write.number < read.after, write.value + word - write.first);
-                if is_earlier && self.is_certain(read.origin, write) {
+                if is_earlier && self.is_certain(window, read.origin, write) {
                     permitted.clear();
                 }
                 if is_earlier || !orders_all {
@@ -524,35 +652,76 @@ impl Run {
     }
 
     /// Returns true if a write between two living ranks has been carried out.
-    fn is_certain(&self, origin: WorldRank, write: &Write) -> bool {
-        let result = write.epoch.and_then(|epoch| self.results[origin.index()][epoch].as_ref());
-        let of_fence = write.epoch.is_some_and(|epoch| self.fences[origin.index()].contains(&epoch));
+    fn is_certain(&self, window: &Window, origin: WorldRank, write: &Write) -> bool {
+        let result = write.epoch.and_then(|epoch| window.results[origin.index()][epoch].as_ref());
+        let of_fence = write.epoch.is_some_and(|epoch| window.fences[origin.index()].contains(&epoch));
         match result {
+            _ if write.is_cut_off => false,
             Some(Ok(())) => true,
             // After a failure a fence does not wait, and the epoch that it begins permits no operations.
             Some(Err(Error::Link(LinkError::PeerFailed { .. }))) if of_fence => false,
             // Operations with other targets than the failed one go on.
             Some(Err(Error::Link(LinkError::PeerFailed { .. }))) => !self.has_cancelled,
             // The epoch of the last fence has no request.
-            None => !self.has_cancelled && self.summary.killed == 0,
+            None => self.is_exact(),
             Some(Err(_)) => false,
         }
     }
 
-    fn check_sums(&self) -> Result<(), String> {
-        for target in 0..self.plan.size {
-            let Some(owner) = &self.ranks[target as usize] else { continue };
-            let mut word = [0; WORD];
-            let place = self.plan.sum_place() as usize * WORD;
-            owner.part.copy_out(place, &mut word).map_err(|error| error.to_string())?;
-            let (found, most) = (u64::from_ne_bytes(word), self.plan.sums[target as usize]);
-            let is_exact = !self.has_cancelled && self.summary.killed == 0;
-            require(if is_exact { found == most } else { found <= most }, || {
-                format!("the sum at rank {target} is {found}, and not {most}")
-            })?;
-        }
-        Ok(())
+    /// Checks the word of a target to which all ranks add ones. The former values that fetches have returned differ, and
+    /// those of one origin grow.
+    fn check_sum(&self, number: usize, window: &Window, target: WorldRank) -> Result<(), String> {
+        let found = self.word(number, target, window.plan.sum_place()).ok_or("the target is dead")?;
+        let most = window.plan.sums[target.index()];
+        require(if self.is_exact() { found == most } else { found <= most }, || {
+            format!("the sum at rank {target} is {found}, and not {most}")
+        })?;
+        let of_target = window.fetches.iter().filter(|(_, fetch, _)| fetch.target == target);
+        let mut fetched: Vec<_> = of_target.map(|(at, fetch, former)| (*at, fetch.number, *former)).collect();
+        fetched.sort_unstable();
+        let grows = fetched.is_sorted_by(|one, next| one.0 != next.0 || one.2 < next.2);
+        let mut former: Vec<_> = fetched.iter().map(|(.., former)| *former).collect();
+        former.sort_unstable();
+        let differ =
+            former.is_sorted_by(|one, next| one < next) && former.iter().all(|former| *former < found);
+        require(differ && (grows || !window.plan.hints.reorder.is_empty()), || {
+            format!("the fetches at rank {target}, where the sum is {found}, have returned {fetched:?}")
+        })
     }
+
+    /// Checks the word of a target that the first swap changes, and that no other swap does.
+    fn check_swaps(&self, number: usize, window: &Window, target: WorldRank) -> Result<(), String> {
+        let found = self.word(number, target, window.plan.swap_place()).ok_or("the target is dead")?;
+        let of_target = window.swaps.iter().filter(|(_, of, _)| *of == target);
+        let swaps: Vec<_> = of_target.map(|(at, _, former)| (*at, *former)).collect();
+        let winners: Vec<_> = swaps.iter().filter(|(_, former)| *former == 0).map(|(at, _)| *at).collect();
+        let is_right = match winners[..] {
+            [] => found != 0 && !self.is_exact() || swaps.is_empty(),
+            [winner] => found == swapped_in(winner),
+            _ => false,
+        };
+        require(is_right && swaps.iter().all(|(_, former)| [0, found].contains(former)), || {
+            format!("the swaps at rank {target} have returned {swaps:?}, and {found} is left")
+        })
+    }
+}
+
+/// Frees a window when all requests of a rank on it have ended.
+fn finish(engine: &mut Engine<SimPort, Windows>, member: &mut Member) -> Result<bool, String> {
+    let is_quiet = member.completions.is_empty() && member.operations.is_empty();
+    if !is_quiet || member.freed.is_some() {
+        return Ok(false);
+    }
+    let (out, windows) = engine.parts();
+    let freed = windows.free(out.link, member.window, Time::NEVER);
+    member.freed = Some(freed.map_err(|error| format!("{error:?}"))?);
+    engine.drive(&mut ());
+    Ok(true)
+}
+
+/// Returns the value that the swaps of a rank write.
+fn swapped_in(rank: usize) -> u64 {
+    rank as u64 + 1
 }
 
 /// Returns the place of a word of a rank's part.
@@ -637,11 +806,11 @@ fn may_fail(error: Error) -> Result<(), String> {
 }
 
 impl Rank {
-    fn new(net: &Net, rank: u32, plan: &Plan) -> Self {
+    fn new(net: &Net, rank: u32, windows: &[Window], attached_max: usize) -> Self {
+        let size = windows[0].plan.size;
         let incarnation = first_incarnation(&SECRET, WorldRank(rank));
-        let identity = Identity { rank: WorldRank(rank), size: plan.size, incarnation, secret: SECRET };
+        let identity = Identity { rank: WorldRank(rank), size, incarnation, secret: SECRET };
         // Puts and gets are short and few at a time, so that operations consist of several.
-        let attached_max = plan.attached_max;
         let config = samite_rma::Config {
             put_chunk: 1000,
             copy_chunk: 600,
@@ -649,9 +818,26 @@ impl Rank {
             attached_max,
             ..samite_rma::Config::default()
         };
-        let windows = Windows::new(config);
-        let mut engine = Engine::new(net.start(rank), identity, link_config(), windows);
+        let mut engine = Engine::new(net.start(rank), identity, link_config(), Windows::new(config));
         engine.expect_word();
+        let members =
+            (1..).zip(windows).map(|(number, window)| Member::new(&mut engine, number, &window.plan));
+        let members = members.collect();
+        Self { engine, members }
+    }
+
+    fn has_ended(&self, request: RequestId) -> bool {
+        self.engine.stack().outcome(request) == Outcome::Ready
+    }
+
+    /// Returns true if all windows are freed.
+    fn is_over(&self) -> bool {
+        self.members.iter().all(|member| member.freed.is_some_and(|freed| self.has_ended(freed)))
+    }
+}
+
+impl Member {
+    fn new(engine: &mut Engine<SimPort, Windows>, number: u64, plan: &Plan) -> Self {
         let region = match engine.port().caps().map && !plan.is_dynamic {
             true => {
                 Region::shared((plan.part() + 1) * WORD).expect("memory for a part and the word of its lock")
@@ -663,16 +849,15 @@ impl Rank {
         let len = plan.part() * WORD;
         let lock = NonZeroUsize::new(len).filter(|_| region.len() > len);
         let part = Part { len, lock, ..Part::whole(region.clone(), WORD as u32) };
-        let name = Name { communicator: 1, number: 1 };
+        let name = Name { communicator: 1, number };
         let window = match plan.is_dynamic {
             true => windows.create_dynamic(out.link, name, members, plan.hints),
             false => windows.create(out.link, name, members, part, plan.hints),
         };
-        let window = window.expect("the first window");
+        let window = window.expect("its number is new");
         let attached = plan.is_dynamic.then(|| windows.attach_memory(window, region.clone()));
         let attached = attached.transpose().expect("the window is dynamic");
         Self {
-            engine,
             part: region,
             window,
             attached,
@@ -680,13 +865,24 @@ impl Rank {
             access: None,
             exposure: None,
             completions: Vec::new(),
-            reads: Vec::new(),
+            operations: Vec::new(),
             waits: None,
             freed: None,
         }
     }
 
-    fn has_ended(&self, request: RequestId) -> bool {
-        self.engine.stack().outcome(request) == Outcome::Ready
+    /// Notes an operation that has a request, or whose target has failed.
+    fn note(
+        &mut self,
+        operation: Operation,
+        started: Result<Option<RequestId>, Error>,
+    ) -> Result<(), String> {
+        match started {
+            Ok(request) => {
+                self.operations.push((operation, request.ok_or("an operation without a request")?));
+                Ok(())
+            }
+            Err(error) => may_fail(error),
+        }
     }
 }

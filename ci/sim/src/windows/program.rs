@@ -18,8 +18,6 @@ pub(super) struct Plan {
     pub(super) hints: Hints,
     /// True if the window is dynamic, and each rank has attached its part.
     pub(super) is_dynamic: bool,
-    /// The budget of each rank for operations that came with requests for its lock.
-    pub(super) attached_max: usize,
     /// The number of words that each origin has in each part.
     words: u64,
     pub(super) programs: Vec<Vec<Step>>,
@@ -46,6 +44,16 @@ pub(super) enum Step {
     Write(Write),
     Read(Read),
     Sum(WorldRank, u64),
+    Fetch(Fetch),
+    Swap(WorldRank),
+}
+
+/// A fetch of the word to which all ranks add, with a one that is added.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetch {
+    pub(super) target: WorldRank,
+    /// The number of the step in the program of its origin.
+    pub(super) number: usize,
 }
 
 /// A write of consecutive numbers, from `value` on.
@@ -59,6 +67,8 @@ pub(super) struct Write {
     pub(super) number: usize,
     /// The number of its epoch at the origin, when it was started.
     pub(super) epoch: Option<usize>,
+    /// True if its request has ended with an error.
+    pub(super) is_cut_off: bool,
 }
 
 impl Write {
@@ -79,11 +89,7 @@ pub(super) struct Read {
 }
 
 impl Plan {
-    pub(super) fn new(rng: &mut SplitMix64) -> Self {
-        let size = match rng.below(60) {
-            0 => 9 + rng.below(56),
-            _ => 2 + rng.below(7),
-        } as u32;
+    pub(super) fn new(rng: &mut SplitMix64, size: u32) -> Self {
         let words = if size > 8 { 4 } else { [4, 300, 900][rng.below(3) as usize] };
         let rounds = 2 + rng.below(if size > 8 { 3 } else { 10 });
         // With all flags only programs with one kind of epoch have a certain result.
@@ -91,13 +97,11 @@ impl Plan {
         let reorder = if only.is_some() { Reorder::all() } else { Reorder::empty() };
         let hints =
             Hints { reorder, overtake: rng.below(3) == 0, aggregate: rng.below(2) == 0, ..Hints::default() };
-        let attached_max = [0, 500, 64 << 20][rng.below(3) as usize];
         let all = size as usize;
         let (programs, writes, sums) = (vec![Vec::new(); all], vec![Vec::new(); all], vec![0; all]);
         let accessed = Vec::new();
         let is_dynamic = rng.below(3) == 0;
-        let mut plan =
-            Self { size, hints, is_dynamic, attached_max, words, programs, writes, sums, value: 1, accessed };
+        let mut plan = Self { size, hints, is_dynamic, words, programs, writes, sums, value: 1, accessed };
         for _ in 0..rounds {
             match only.unwrap_or_else(|| rng.below(5)) {
                 0 => plan.exposures(rng),
@@ -120,9 +124,14 @@ impl Plan {
         u64::from(self.size) * self.words
     }
 
+    /// Returns the displacement of the word that swaps change.
+    pub(super) fn swap_place(&self) -> u64 {
+        self.sum_place() + 1
+    }
+
     /// Returns the number of words of a part.
     pub(super) fn part(&self) -> usize {
-        self.sum_place() as usize + 1
+        self.swap_place() as usize + 1
     }
 
     /// Returns reads of all words at the end.
@@ -163,8 +172,8 @@ impl Plan {
         for _ in 0..rng.below(4) {
             let first = rng.below(self.words);
             let count = 1 + rng.below(self.words - first);
-            let kind = rng.below(4);
-            if kind != 1 {
+            let kind = rng.below(6);
+            if ![1, 4, 5].contains(&kind) {
                 if self.has_no_order(at, target, &(first..first + count)) {
                     continue;
                 }
@@ -179,9 +188,14 @@ impl Plan {
                     self.sums[target.index()] += 1;
                     Step::Sum(target, self.sum_place())
                 }
+                4 => {
+                    self.sums[target.index()] += 1;
+                    Step::Fetch(Fetch { target, number: self.programs[at].len() })
+                }
+                5 => Step::Swap(target),
                 _ => {
-                    let number = self.writes[at].len();
-                    let write = Write { target, first, count, value: self.value, number, epoch: None };
+                    let (number, value) = (self.writes[at].len(), self.value);
+                    let write = Write { target, first, count, value, number, epoch: None, is_cut_off: false };
                     self.value += count;
                     self.writes[at].push(write);
                     Step::Write(write)
