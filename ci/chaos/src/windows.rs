@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use samite::{AccessKind, Epoch, EpochKind, Error, LockKind, Rank, Request, Window, WindowOp};
+use samite::{
+    AccessKind, Epoch, EpochKind, Error, LockKind, Rank, Request, Window, WindowHints, WindowOp, WindowPlace,
+    WindowRegion,
+};
 use samite_fabric::SplitMix64;
 
 use crate::report::now_ns;
@@ -16,12 +19,19 @@ const LENGTHS: [usize; 4] = [1, 30, 1000, 9000];
 /// The longest time for which a rank holds a lock without a call.
 const HELD_US: u64 = 1000;
 
+/// The numbers behind the slots of a part.
+const NUMBERS: usize = 3;
+
 /// The tickets that a rank takes in a round.
 const TICKETS: u64 = 5;
 
 /// Opens and closes epochs.
 pub(crate) struct Windows {
     window: Option<Window<u64>>,
+    /// This rank's region of a dynamic window.
+    region: Option<WindowRegion>,
+    /// The regions of all ranks of a dynamic window, once they are known.
+    regions: Vec<WindowRegion>,
     /// The number of elements of a slot.
     len: usize,
     /// The round of the latest write to each slot of this rank's part, and of the write before; 0 if there was none.
@@ -42,6 +52,8 @@ impl Windows {
     pub(crate) fn new() -> Self {
         Self {
             window: None,
+            region: None,
+            regions: Vec::new(),
             len: 0,
             slots: Vec::new(),
             locked: 0,
@@ -83,6 +95,15 @@ impl Calls for Windows {
         self.is_torn = false;
         let Some(window) = self.window.take() else { return true };
         self.expect(ranks, kind);
+        if let Some(region) = self.region.filter(|_| self.regions.is_empty()) {
+            let mut regions = vec![region; ranks.comm.size() as usize];
+            let gathered = ranks.comm.allgather(&[region], &mut regions);
+            if self.ended(ranks, gathered).is_none() {
+                self.window = Some(window);
+                return false;
+            }
+            self.regions = regions;
+        }
         match kind {
             Kind::Fence => self.fence(ranks, &window),
             Kind::Neighbours => self.neighbours(ranks, &window),
@@ -106,7 +127,11 @@ impl Calls for Windows {
         if is_well && self.is_torn {
             ranks.report.troubles.push("two ranks have held an exclusive lock".to_owned());
         }
-        let part = window.read_vec(0..window.len())?;
+        let mut part = vec![0; self.slots.len() * self.len + NUMBERS];
+        match self.region {
+            None => window.read(0, &mut part)?,
+            Some(region) => window.read((region, 0), &mut part)?,
+        }
         self.check(ranks, &part, is_well);
         // The next round changes the part. No rank begins it before all have checked theirs.
         ranks.comm.agree(0).map(drop)
@@ -130,12 +155,29 @@ impl Windows {
     fn remake(&mut self, ranks: &Survivors<'_>) -> Result<(), Error> {
         self.slots = vec![[0; 2]; ranks.comm.size() as usize];
         (self.locked, self.tickets) = (0, 0);
-        let len = self.slots.len() * self.len + 3;
-        self.window = Some(match ranks.made % 2 {
+        (self.region, self.regions) = (None, Vec::new());
+        let (len, hints) = (self.slots.len() * self.len + NUMBERS, WindowHints::NONE);
+        let window = match ranks.made % 5 {
             0 => ranks.comm.allocate_window(len)?,
-            _ => ranks.comm.window(vec![0; len])?,
-        });
+            1 => ranks.comm.window(vec![0; len])?,
+            2 => {
+                let window = ranks.comm.dynamic_window()?;
+                self.region = Some(window.attach(vec![0; len])?);
+                window
+            }
+            3 => ranks.comm.allocate_window_with(len, hints.aggregate())?,
+            _ => ranks.comm.window_with(vec![0; len], hints.slices().aggregate().overtaking())?,
+        };
+        self.window = Some(window);
         Ok(())
+    }
+
+    /// Returns the place of an element of a rank's part.
+    fn place(&self, rank: Rank, index: usize) -> WindowPlace {
+        match self.regions.get(rank.index()) {
+            Some(region) => (*region, index).into(),
+            None => index.into(),
+        }
     }
 
     /// Notes the writes of a round to this rank's part.
@@ -221,13 +263,13 @@ impl Windows {
     fn change(&mut self, epoch: &Epoch<'_, u64, samite::Lock>, target: Rank) -> Result<(), Error> {
         let at = self.slots.len() * self.len;
         let mut numbers = [0; 2];
-        epoch.get(target, at, &mut numbers)?;
+        epoch.get(target, self.place(target, at), &mut numbers)?;
         self.is_torn |= numbers[0] != numbers[1];
         let next = numbers[0] + 1;
-        epoch.put(target, at, &[next])?;
+        epoch.put(target, self.place(target, at), &[next])?;
         epoch.flush(target)?;
         std::thread::sleep(Duration::from_micros(self.own.below(HELD_US)));
-        epoch.put(target, at + 1, &[next])
+        epoch.put(target, self.place(target, at + 1), &[next])
     }
 
     fn lock_all(&mut self, ranks: &mut Survivors<'_>, window: &Window<u64>, root: Rank) {
@@ -236,7 +278,7 @@ impl Windows {
         let at = self.slots.len() * self.len + 2;
         let mut last = None;
         for _ in 0..TICKETS {
-            let ticket = epoch.fetch(root, at, 1, WindowOp::Sum);
+            let ticket = epoch.fetch(root, self.place(root, at), 1, WindowOp::Sum);
             let Some(ticket) = self.ended(ranks, ticket) else { break };
             if last.is_some_and(|last| ticket <= last) {
                 ranks.report.troubles.push(format!("ticket {ticket} of rank {root} follows {last:?}"));
@@ -245,10 +287,9 @@ impl Windows {
         }
         for target in (0..ranks.comm.size()).map(Rank) {
             self.write(ranks, &epoch, target);
-            let mut back = vec![0; self.len];
-            let read = epoch
-                .flush(target)
-                .and_then(|()| epoch.get(target, ranks.comm.rank().index() * self.len, &mut back));
+            let (slot, mut back) = (ranks.comm.rank().index() * self.len, vec![0; self.len]);
+            let read =
+                epoch.flush(target).and_then(|()| epoch.get(target, self.place(target, slot), &mut back));
             if self.ended(ranks, read).is_some()
                 && back != self.slot(ranks.comm.rank().0, target.0, self.round)
             {
@@ -262,7 +303,7 @@ impl Windows {
     fn write<K: AccessKind>(&mut self, ranks: &mut Survivors<'_>, epoch: &Epoch<'_, u64, K>, target: Rank) {
         let rank = ranks.comm.rank();
         let data = self.slot(rank.0, target.0, self.round);
-        let at = rank.index() * self.len;
+        let at = self.place(target, rank.index() * self.len);
         let written = match self.own.below(2) {
             0 => epoch.put(target, at, &data),
             _ => epoch.accumulate(target, at, &data, WindowOp::Replace),
