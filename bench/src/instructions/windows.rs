@@ -23,6 +23,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "comm_receive_8_beside_window",
         run: |operations| beside_a_window(|comm| receive(comm, operations)),
     },
+    Scenario {
+        name: "comm_send_8_beside_comm",
+        run: |operations| beside_a_communicator(|comm| send(comm, operations)),
+    },
+    Scenario {
+        name: "comm_receive_8_beside_comm",
+        run: |operations| beside_a_communicator(|comm| receive(comm, operations)),
+    },
 ];
 
 const TARGET: Rank = Rank(0);
@@ -109,13 +117,22 @@ fn fetch(epoch: &Epoch<'_, u64, Lock>, operations: u64) {
 
 /// Runs operations of a rank that has a window.
 fn beside_a_window(run: impl Fn(&Comm) + Sync) {
+    with_own(|comm, own| {
+        let window = own.window(vec![0_u64; 1]).expect("there is room for one");
+        run(comm);
+        window.free().expect("no other rank has it");
+    });
+}
+
+/// Runs operations of a rank that has the communicator of that window, and no window.
+fn beside_a_communicator(run: impl Fn(&Comm) + Sync) {
+    with_own(|comm, _| run(comm));
+}
+
+/// Calls a function in one rank, with a communicator of this rank alone.
+fn with_own(run: impl Fn(&Comm, &Comm) + Sync) {
     settings().local(RANKS, |world| {
         let comm = world.comm();
-        alone(comm, || {
-            let own = comm.self_comm().expect("it has a communicator of its own");
-            let window = own.window(vec![0_u64; 1]).expect("there is room for one");
-            run(comm);
-            window.free().expect("no other rank has it");
-        });
+        alone(comm, || run(comm, &comm.self_comm().expect("it has a communicator of its own")));
     });
 }
