@@ -2,13 +2,17 @@
 //!
 //! An epoch has two lifetimes (Zounmevo 2014, section 5.6). For the program it is *open* until it is closed. Inside it
 //! is *active* from its activation until its completion. An epoch that cannot be activated when it is opened is
-//! *deferred*. The rules are in sections 5.6.1 and 5.6.2. There are two differences. An epoch may be activated beside
+//! *deferred*. The rules are in sections 5.6.1 and 5.6.2. There are three differences. An epoch may be activated beside
 //! one that was still open when it was opened: the blocking calls permit that too, for example `post`, `start`,
-//! `complete`, `wait` in one process. And the reorder flags are checked against every active epoch, and not only
-//! against the preceding one: the preceding one may have been activated beside an epoch with which the new one must not
-//! be active.
+//! `complete`, `wait` in one process. The reorder flags are checked against every active epoch, and not only against the
+//! preceding one: the preceding one may have been activated beside an epoch with which the new one must not be active.
+//! And an epoch that was ended early holds up only epochs with the members whose answers it awaits: a stopped process
+//! may never answer.
 
 use samite_fabric::link::{Group, WorldRank};
+
+use crate::small_map::SmallMap;
+use crate::window::{Party, State};
 
 bitflags::bitflags! {
     /// Permissions to activate an epoch while an earlier one is active (Zounmevo 2014, section 5.6.2). They have no
@@ -110,6 +114,25 @@ pub(crate) struct View<'a> {
     pub(crate) opened: u64,
     /// `None` while the epoch is open.
     pub(crate) closed: Option<u64>,
+    /// The parties of an epoch without a barrier that was ended early, by a cancel or a deadline.
+    pub(crate) aborted: Option<&'a SmallMap<WorldRank, Party>>,
+}
+
+impl View<'_> {
+    /// Returns true if the epoch was ended early, and waits only for members that have no part in an epoch of this kind.
+    /// The program knows that it has failed, so it gives no order to that epoch.
+    fn is_aborted_beside(&self, kind: &Kind) -> bool {
+        let concerns = |member| match kind {
+            Kind::Start(group) | Kind::Post(group) => group.contains(member),
+            Kind::Lock { target, .. } => *target == member,
+            Kind::LockAll | Kind::Fence { .. } | Kind::Free => true,
+        };
+        let is_beside = |parties: &SmallMap<WorldRank, Party>| {
+            let mut parties = parties.iter();
+            parties.all(|(member, party)| party.state == State::Over || !concerns(member))
+        };
+        self.aborted.is_some_and(is_beside)
+    }
 }
 
 /// The permissions of a window for its epochs.
@@ -190,6 +213,9 @@ pub(crate) fn may_activate<'a>(
     permissions: Permissions,
 ) -> bool {
     earlier.into_iter().all(|other| {
+        if other.is_aborted_beside(epoch.kind) {
+            return true;
+        }
         let (class, before) = (epoch.kind.class(), other.kind.class());
         if class == Class::Alone || before == Class::Alone {
             return false;
@@ -241,8 +267,8 @@ mod tests {
 
     /// An epoch that was opened at 10, and an earlier one that was opened at 1 and closed at 2.
     fn after(kind: &Kind, before: &Kind, reorder: Reorder) -> bool {
-        let epoch = View { kind, is_active: false, opened: 10, closed: None };
-        let other = View { kind: before, is_active: true, opened: 1, closed: Some(2) };
+        let epoch = View { kind, is_active: false, opened: 10, closed: None, aborted: None };
+        let other = View { kind: before, is_active: true, opened: 1, closed: Some(2), aborted: None };
         may_activate(epoch, [other], false, Permissions { reorder, overtake: false })
     }
 
@@ -251,7 +277,7 @@ mod tests {
         let kinds = [start([1]), post([2]), lock(3), Kind::LockAll, Kind::Fence { opening: 0 }, Kind::Free];
         for kind in &kinds {
             assert!(may_activate(
-                View { kind, is_active: false, opened: 1, closed: None },
+                View { kind, is_active: false, opened: 1, closed: None, aborted: None },
                 [],
                 false,
                 Permissions::default()
@@ -296,8 +322,8 @@ mod tests {
         assert!(after(&lock(1), &lock(2), Reorder::all()));
         for before in [post([1]), start([1])] {
             let (kind, permissions) = (post([2]), Permissions { reorder: Reorder::all(), overtake: false });
-            let epoch = View { kind: &kind, is_active: false, opened: 10, closed: None };
-            let other = View { kind: &before, is_active: true, opened: 1, closed: Some(2) };
+            let epoch = View { kind: &kind, is_active: false, opened: 10, closed: None, aborted: None };
+            let other = View { kind: &before, is_active: true, opened: 1, closed: Some(2), aborted: None };
             assert!(may_activate(epoch, [other], false, permissions));
             assert!(!may_activate(epoch, [other], true, permissions), "the lock is held");
         }
@@ -307,8 +333,8 @@ mod tests {
     fn flags_count_against_every_active_epoch() {
         // The preceding epoch alone would permit the activation; the one before it does not.
         let (first, second, third) = (post([1]), start([2]), start([3]));
-        let view = |kind, closed| View { kind, is_active: true, opened: 1, closed };
-        let epoch = View { kind: &third, is_active: false, opened: 10, closed: None };
+        let view = |kind, closed| View { kind, is_active: true, opened: 1, closed, aborted: None };
+        let epoch = View { kind: &third, is_active: false, opened: 10, closed: None, aborted: None };
         let permissions = Permissions { reorder: Reorder::ACCESS_AFTER_ACCESS, overtake: false };
         assert!(may_activate(epoch, [view(&second, Some(3))], false, permissions));
         let both = [view(&first, Some(4)), view(&second, Some(3))];
@@ -319,11 +345,38 @@ mod tests {
     fn an_epoch_stands_beside_those_that_were_open() {
         let (exposure, access) = (post([1]), start([1]));
         for (kind, before) in [(&access, &exposure), (&exposure, &access), (&lock(2), &lock(1))] {
-            let epoch = View { kind, is_active: false, opened: 10, closed: None };
+            let epoch = View { kind, is_active: false, opened: 10, closed: None, aborted: None };
             for (closed, expected) in [(None, true), (Some(11), true), (Some(9), false)] {
-                let other = View { kind: before, is_active: true, opened: 1, closed };
+                let other = View { kind: before, is_active: true, opened: 1, closed, aborted: None };
                 assert_eq!(may_activate(epoch, [other], false, Permissions::default()), expected);
             }
+        }
+    }
+
+    #[test]
+    fn an_aborted_epoch_holds_up_those_with_the_members_that_it_awaits() {
+        let mut parties = SmallMap::default();
+        for (rank, state) in [(1, State::Asked), (2, State::Over)] {
+            parties.insert(WorldRank(rank), Party { state, ..Party::default() });
+        }
+        for before in [start([1, 2]), post([1, 2]), Kind::LockAll] {
+            let may = |kind: &Kind| {
+                let epoch = View { kind, is_active: false, opened: 10, closed: None, aborted: None };
+                let other = View {
+                    kind: &before,
+                    is_active: true,
+                    opened: 1,
+                    closed: Some(2),
+                    aborted: Some(&parties),
+                };
+                may_activate(epoch, [other], false, Permissions::default())
+            };
+            assert!(may(&start([2, 3])) && may(&post([2])) && may(&lock(2)) && may(&lock(3)), "{before:?}");
+            assert!(!may(&start([1, 3])) && !may(&post([1])) && !may(&lock(1)), "{before:?}");
+            assert!(
+                !may(&Kind::LockAll) && !may(&Kind::Fence { opening: 0 }) && !may(&Kind::Free),
+                "{before:?}"
+            );
         }
     }
 
@@ -331,8 +384,8 @@ mod tests {
     fn an_epoch_overtakes_those_with_other_peers_only() {
         let permissions = Permissions { reorder: Reorder::empty(), overtake: true };
         let may = |kind: &Kind, before: &Kind| {
-            let epoch = View { kind, is_active: false, opened: 10, closed: None };
-            let other = View { kind: before, is_active: false, opened: 1, closed: Some(2) };
+            let epoch = View { kind, is_active: false, opened: 10, closed: None, aborted: None };
+            let other = View { kind: before, is_active: false, opened: 1, closed: Some(2), aborted: None };
             may_activate(epoch, [other], false, permissions)
         };
         assert!(may(&start([1, 2]), &start([3])) && may(&lock(1), &post([2])) && may(&lock(1), &lock(2)));
@@ -345,7 +398,8 @@ mod tests {
         let kinds =
             [start([1]), start([2]), post([1]), lock(1), lock(2), Kind::LockAll, Kind::Fence { opening: 0 }];
         let active = kinds.iter().flat_map(|kind| [None, Some(5)].map(|closed| (kind, closed)));
-        let active = active.map(|(kind, closed)| View { kind, is_active: true, opened: 1, closed });
+        let active =
+            active.map(|(kind, closed)| View { kind, is_active: true, opened: 1, closed, aborted: None });
         let mut decided = 0;
         for (first, second) in
             active.clone().flat_map(|first| active.clone().map(move |second| (first, second)))
@@ -357,7 +411,7 @@ mod tests {
                     .flat_map(|kind| (0..16).flat_map(move |bits| [false, true].map(|is| (kind, bits, is))))
                 {
                     let reorder = Reorder::from_bits_retain(bits);
-                    let epoch = View { kind, is_active: false, opened: 10, closed: None };
+                    let epoch = View { kind, is_active: false, opened: 10, closed: None, aborted: None };
                     let permissions = Permissions { reorder, overtake: false };
                     let expected = may_activate(epoch, earlier.iter().copied(), is_locked, permissions);
                     let is_decided = tally.permits(kind, is_locked, reorder);

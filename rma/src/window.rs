@@ -420,6 +420,8 @@ pub(crate) struct Epoch {
     /// The number of parties that are not over.
     pub(crate) left: usize,
     pub(crate) barrier: Option<Barrier>,
+    /// True if the epoch was ended early here.
+    pub(crate) is_aborted: bool,
     /// The request that waits for the completion.
     pub(crate) request: Option<RequestId>,
     pub(crate) error: Option<Error>,
@@ -454,13 +456,16 @@ impl Epoch {
             parties: SmallMap::default(),
             left: 0,
             barrier: None,
+            is_aborted: false,
             request: None,
             error: None,
         }
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        View { kind: &self.kind, is_active: self.is_active, opened: self.opened, closed: self.closed }
+        let aborted = (self.is_aborted && self.barrier.is_none()).then_some(&self.parties);
+        let Self { kind, is_active, opened, closed, .. } = self;
+        View { kind, is_active: *is_active, opened: *opened, closed: *closed, aborted }
     }
 
     /// Adds the part of a member that takes no part yet.

@@ -89,6 +89,10 @@ impl Core<'_> {
     pub(crate) fn abort(&mut self, number: u64, error: &Error) {
         let Some(epoch) = self.window.epoch(number) else { return };
         epoch.request = None;
+        epoch.is_aborted = true;
+        // Later epochs with other members wait for it no more.
+        self.rescan();
+        let Some(epoch) = self.window.epoch(number) else { return };
         if epoch.closed.is_none() {
             self.close(number, None);
         }

@@ -149,11 +149,11 @@ fn named(awaited: &[AwaitedRank]) -> String {
         let event = match event {
             WindowEvent::EarlierEpoch => "has not closed an earlier epoch",
             WindowEvent::Window => "has not created the window, or has not answered the first packet",
-            WindowEvent::Lock => "has not granted the lock",
-            WindowEvent::Exposure => "has not exposed its part",
+            WindowEvent::Lock => "has not granted the lock (another rank may hold it)",
+            WindowEvent::Exposure => "has not exposed its part or called the fence",
             WindowEvent::Completion => "has not opened its access, or has not closed it",
             WindowEvent::Data => "has not answered",
-            WindowEvent::Barrier => "has not made the same call",
+            WindowEvent::Barrier => "has not made the same call, or waits in it",
         };
         let state = if is_stopped { ", and its process is stopped" } else { "" };
         format!("; rank {rank} {event}{state}")
@@ -240,8 +240,8 @@ mod tests {
         let late = WindowError::TimedOut { fate: Fate::NotDelivered, awaited };
         assert_eq!(
             late.to_string(),
-            "the deadline has passed; rank 2 has not granted the lock, and its process is stopped; rank 3 has \
-             not made the same call; the operations were not carried out"
+            "the deadline has passed; rank 2 has not granted the lock (another rank may hold it), and its process is \
+             stopped; rank 3 has not made the same call, or waits in it; the operations were not carried out"
         );
         let aborted = WindowError::Aborted { rank: Rank(1), fate: Fate::Unknown };
         assert_eq!(
