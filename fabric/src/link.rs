@@ -627,8 +627,12 @@ impl Link {
     /// to take its header and `body` in one packet: a longer one ends the peer.
     ///
     /// The packet counts as an answer if it is queued while a packet from a peer is handled. A peer for which more than
-    /// [`Config::answers_max`] answers wait fails. When a peer says goodbye, the packets that still wait are dropped.
+    /// [`Config::answers_max`] answers wait fails. When a peer says goodbye, the packets that still wait are dropped. A
+    /// packet to a peer that has ended is dropped at once: it would never leave, and a goodbye would wait for it.
     pub fn answer(&mut self, peer: Peer, protocol: Protocol, kind: u8, body: &[u8]) {
+        if !self.peers[peer].is_alive() {
+            return;
+        }
         let (flags, is_answer) = (Flags::empty(), self.is_handling);
         self.enqueue(peer, Packet { protocol, kind, flags, is_answer, body: body.into() });
     }

@@ -368,7 +368,8 @@ impl Core<'_> {
         let is_first = barrier.round.is_none();
         (barrier.round, barrier.asks_all) = (Some(round), asks_all);
         if is_first && barrier.space == Space::Free {
-            let asking = self.window.members.values_mut().filter(|member| member.freeing.is_asked);
+            let is_asking = |member: &&mut Box<Member>| member.freeing.is_asked && member.failure.is_none();
+            let asking = self.window.members.values_mut().filter(is_asking);
             let asking: Vec<_> = asking.map(|member| member.peer).collect();
             asking.into_iter().for_each(|peer| answer_freed(self.link, peer, self.window.name, false));
         }

@@ -416,6 +416,83 @@ fn deadline<P: Port>(w: &mut World<P>) {
     assert_eq!(w.word(2, 0), 7);
 }
 
+case!(an_epoch_that_has_timed_out_holds_up_no_other_members, 3, timed_out_at_a_stopped_rank);
+fn timed_out_at_a_stopped_rank<P: Port>(w: &mut World<P>) {
+    if w.engines[0].port().caps().map {
+        // The memory of a stopped rank is reached without it.
+        return;
+    }
+    // The ranks know each other's windows.
+    let all = w.lock_all(0);
+    w.put(0, all, (1, 1), &[1]);
+    w.put(0, all, (2, 1), &[1]);
+    let close = w.close(0, all);
+    w.wait(0, close);
+    w.stopped.insert(1);
+    let times_out = |w: &mut World<P>, epoch| {
+        let due = w.now.after(5_000_000);
+        let close = w.call(0, |windows, link| windows.close(link, epoch, due)).unwrap();
+        let result = w.complete(0, close).result;
+        assert!(matches!(result, Err(Error::TimedOut { .. })), "{result:?}");
+    };
+    for round in 1..4 {
+        let late = w.lock(0, 1, LockKind::Exclusive);
+        w.put(0, late, (1, 0), &[7]);
+        times_out(w, late);
+        let late = w.lock_all(0);
+        w.put(0, late, (2, 2), &[round]);
+        w.put(0, late, (1, 2), &[round]);
+        times_out(w, late);
+        let epoch = w.lock(0, 2, LockKind::Exclusive);
+        w.put(0, epoch, (2, 0), &[round]);
+        let close = w.close(0, epoch);
+        w.wait(0, close);
+        assert_eq!(w.word(2, 0), round);
+        let (exposure, access) = (w.post(0, &[2]), w.start(2, &[0]));
+        w.put(2, access, (0, 0), &[round]);
+        let ends = [(2, w.close(2, access)), (0, w.close(0, exposure))];
+        ends.into_iter().for_each(|(at, request)| w.wait(at, request));
+        assert_eq!(w.word(0, 0), round);
+    }
+    // An epoch with all members waits until the stopped rank has answered.
+    let all = w.lock_all(0);
+    w.put(0, all, (2, 1), &[2]);
+    let close = w.close(0, all);
+    // The port of the stopped rank may be full, so the others do not come to rest.
+    for _ in 0..1000 {
+        w.step();
+    }
+    assert!(w.is_pending(0, close));
+    w.stopped.remove(&1);
+    w.wait(0, close);
+    let next = w.lock(0, 1, LockKind::Exclusive);
+    w.put(0, next, (1, 0), &[8]);
+    let close = w.close(0, next);
+    w.wait(0, close);
+    assert_eq!((w.word(1, 0), w.word(2, 1)), (8, 2));
+    w.settle();
+    w.engines.iter().for_each(|engine| assert!(engine.stack().pending() == 0));
+}
+
+case!(a_member_that_has_left_gets_no_answer, 3, left_before_the_answer);
+fn left_before_the_answer<P: Port>(w: &mut World<P>) {
+    let all = w.lock_all(2);
+    w.put(2, all, (0, 0), &[1]);
+    let close = w.close(2, all);
+    w.wait(2, close);
+    kill(w, 1);
+    // Because of the death rank 2 asks if the others free the window too, and leaves before rank 0 does.
+    let (window, due) = (w.window, w.now.after(5_000_000));
+    let freed = w.call(2, |windows, link| windows.free(link, window, due)).unwrap();
+    assert!(w.complete(2, freed).result.is_err());
+    end(w, 2, &Cause::Left);
+    let freed = w.call(0, |windows, link| windows.free(link, window, NEVER)).unwrap();
+    assert!(w.complete(0, freed).result.is_err());
+    let link = w.engines[0].link();
+    // A packet that can never leave would hold up the goodbye.
+    assert!(link.peers().all(|(_, peer)| peer.is_alive() || peer.has_no_packets_queued()));
+}
+
 case!(an_access_that_never_began_was_not_carried_out, 2, never_begun);
 fn never_begun<P: Port>(w: &mut World<P>) {
     let epoch = w.start(0, &[1]);
