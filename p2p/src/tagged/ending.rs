@@ -632,13 +632,19 @@ impl Request {
                 (Operation::Receive, Awaited::Bytes)
             }
         };
+        let bytes = match &self.state {
+            // The memory of the receive is with the transfer, which knows the length of the message.
+            State::Landing(landing) if matches!(self.buffer, Buffer::Gone) => landing.status.bytes,
+            State::Pulling(pull) if matches!(self.buffer, Buffer::Gone) => pull.status.bytes,
+            _ => self.buffer.len(),
+        };
         Report {
             operation,
             peer: self.rank(),
             tag: self.tag,
             mask,
             other_tags: None,
-            bytes: self.buffer.len(),
+            bytes,
             age_ns: now.since(self.born),
             awaited,
             is_stopped: peer.is_some_and(PeerState::is_stopped),

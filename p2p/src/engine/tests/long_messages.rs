@@ -455,6 +455,18 @@ fn a_message_that_is_whole_outlives_a_repeated_report() {
 }
 
 #[test]
+fn the_report_of_a_receive_names_its_bytes_when_the_transfer_has_its_memory() {
+    for puts in [false, true] {
+        let mut trio = Trio::new(puts);
+        let [_, received] = trio.outbound;
+        trio.engines[2].peer_failed(WorldRank(1), None, Cause::Lost).unwrap();
+        let end = trio.engines[2].collect(received, &mut ()).expect("its sender has failed").result;
+        let Err(Error::PeerFailed { report: Some(report), .. }) = end else { panic!("{end:?}") };
+        assert_eq!((report.operation, report.bytes), (Operation::Receive, LEN));
+    }
+}
+
+#[test]
 fn wrong_bytes_of_a_message_end_their_sender_alone() {
     let window = config().push_window as u64;
     for (is_lent, polls) in [(false, true), (false, false), (true, true), (true, false)] {
