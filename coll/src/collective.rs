@@ -30,8 +30,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use samite_fabric::layout::{Readable, Writable};
 use samite_fabric::{Port, copy_bytes};
 use samite_p2p::{
-    COLLECTIVE_TAG, Cause, Engine, Error, Fate, Group, HasTagged, Lent, Outcome, Pattern, Received,
-    RequestId, Sent, Source, Status, Time, WorldRank,
+    COLLECTIVE_TAG, Cause, Engine, Error, Fate, Group, HasTagged, Lent, Operation, Outcome, Pattern,
+    Received, RequestId, Sent, Source, Status, Time, WorldRank,
 };
 
 pub use self::board::Begun;
@@ -659,7 +659,11 @@ impl<B: Buffers> Collective<B> {
     /// Ends the operation with a failure. Sends a notice to the partners of the messages that no step has waited for,
     /// and to the partners of the steps that this rank does not take.
     #[cold]
-    fn fail<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, failed: Failed) {
+    fn fail<P: Port, S: HasTagged>(&mut self, engine: &mut Engine<P, S>, mut failed: Failed) {
+        if let Failed::Error(Error::PeerFailed { report: Some(report), .. }) = &mut failed {
+            // The program does not know the message of a step.
+            (report.operation, report.age_ns) = (Operation::Collective, engine.now().since(self.begun));
+        }
         // A check that is still here failed when it began, and for the same reason. So it needs no `quit`.
         self.checking = None;
         self.drop_roll(engine);

@@ -158,7 +158,7 @@ pub enum Error {
     /// Misuse: the two sides of a partitioned message, or of a message of a collective call, have different lengths.
     /// Nothing of it was copied.
     #[error(
-        "the message with rank {rank} has {ours} bytes here and {theirs} bytes there: initialize or call both with one length"
+        "the message with rank {rank} has {ours} bytes here and {theirs} bytes there: pass one length on both sides (of collective calls SAMITE_CHECK=collectives names the two that differ)"
     )]
     LengthsDiffer {
         /// The other rank.

@@ -170,8 +170,8 @@ pub enum SettingError {
     },
     /// The tuning file cannot be read, or contains a mistake.
     #[error(
-        "the tuning file {file}{}: {reason}: correct it, write it again by `samite-bench tune`, or leave SAMITE_TUNING \
-         out",
+        "the tuning file {file}{}: {reason}: correct it, remove it and measure again by `samite-bench tune`, or leave \
+         SAMITE_TUNING out",
         line.map_or(String::new(), |line| format!(", line {line}"))
     )]
     Tuning {

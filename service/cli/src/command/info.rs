@@ -346,6 +346,13 @@ fn protocols(transports: &[Transport], settings: &Settings) -> [Section; 3] {
             tuning.version
         );
     }
+    let absent = settings.messages().tunings.iter().map(|tuning| tuning.transport.as_str());
+    for transport in absent.filter(|transport| !seen.contains(transport)) {
+        let _ = writeln!(
+            notes,
+            "  The tuning file has thresholds for {transport}, which is none of these transports."
+        );
+    }
     let foreign: Vec<_> = foreign
         .iter()
         .map(|of| json!({ "transport": of.transport, "library": of.library.name(), "version": of.version }))

@@ -124,7 +124,8 @@ fn thresholds_come_with_their_origin() {
     let version = env!("CARGO_PKG_VERSION");
     let text = format!(
         "[\"samite-shm\"]\nsamite = \"{version}\"\neager_max = 2000\nread_min = 3000\nstream_max = 4000\n\
-         [\"tcp;ofi_rxm\"]\nlibfabric = \"0.1\"\nstream_max = 5000\n"
+         [\"tcp;ofi_rxm\"]\nlibfabric = \"0.1\"\nstream_max = 5000\n\
+         [\"samite-shn\"]\nsamite = \"{version}\"\n"
     );
     std::fs::write(&file, text).unwrap();
     let info = |args: &str| {
@@ -149,6 +150,7 @@ fn thresholds_come_with_their_origin() {
         text.contains("thresholds for tcp;ofi_rxm are ignored: they were measured with libfabric 0.1"),
         "{text}"
     );
+    assert!(text.contains("thresholds for samite-shn, which is none of these transports"), "{text}");
 
     std::fs::write(&file, "[\"samite-shm\"]\neager = 5\n").unwrap();
     for command in ["info", "run -n 1 -- true"] {
