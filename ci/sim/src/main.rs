@@ -42,7 +42,7 @@ struct Arguments {
     /// Simulates collective calls instead: ranks are killed, and the survivors agree, shrink and go on.
     #[arg(long, conflicts_with = "names")]
     collectives: bool,
-    /// Simulates windows instead: random programs of epochs, with kills and cancels.
+    /// Simulates windows instead: random programs of epochs, with kills, cancels and deadlines.
     #[arg(long, conflicts_with_all = ["names", "collectives"])]
     rma: bool,
     /// Number of cores to use; all by default.

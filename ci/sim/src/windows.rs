@@ -23,7 +23,7 @@ use samite_rma::{
     Action, Attached, ElementType, EpochId, Error, Name, Part, Places, Reduction, Target, WindowId, Windows,
 };
 
-use self::program::{Fetch, Plan, Read, Step, WORD, Write};
+use self::program::{Fetch, Plan, Read, Step, WORD};
 use crate::ledger::require;
 use crate::run::Summary;
 
@@ -32,6 +32,9 @@ const SECRET: [u8; 16] = [6; 16];
 const REPORT_NS: u64 = 200_000;
 /// The longest time that a step of all ranks takes if packets arrive in it, in nanoseconds.
 const STEP_NS: u64 = 100_000;
+/// The longest time from a deadline to the end of its request, in nanoseconds: while packets arrive, the link puts
+/// deadlines off for up to a millisecond, until the next step.
+const LATE_NS: u64 = 1_000_000 + STEP_NS;
 /// The longest time from a call to its deadline, in nanoseconds.
 const DEADLINE_NS: u64 = 1_000_000;
 /// Virtual time within which a run must end.
@@ -49,8 +52,6 @@ struct Run {
     cancels: u64,
     kills: u64,
     deadlines: u64,
-    /// True if a request was cancelled, or has ended at its deadline.
-    has_cancelled: bool,
     summary: Summary,
 }
 
@@ -61,12 +62,22 @@ struct Window {
     results: Vec<Vec<Option<Result<(), Error>>>>,
     /// The numbers of the epochs of fences of each rank, in `results`.
     fences: Vec<BTreeSet<usize>>,
-    /// The results of reads: the rank, the number of the read in its program, and the words.
+    /// The results of reads: the rank, the read, and the words.
     reads: Vec<(usize, Read, Vec<u64>)>,
+    /// The ones that were added: the rank, the target, and the number of the epoch.
+    ones: Vec<(usize, WorldRank, usize)>,
     /// The former values of fetches, and the rank of each.
     fetches: Vec<(usize, Fetch, u64)>,
-    /// The former values of swaps, and the rank of each.
-    swaps: Vec<(usize, WorldRank, u64)>,
+    /// The swaps that were started.
+    started: Vec<Swap>,
+    /// The former values of swaps.
+    swaps: Vec<(Swap, u64)>,
+    /// The errors of operations, and the results of freeing the window.
+    others: Vec<(usize, Result<(), Error>)>,
+    /// Whether a request was cancelled, a request had a deadline, and one has ended early for these reasons.
+    has_cancels: bool,
+    has_deadlines: bool,
+    has_ended_early: bool,
 }
 
 struct Rank {
@@ -88,13 +99,28 @@ struct Member {
     access: Option<(usize, EpochId)>,
     exposure: Option<(usize, EpochId)>,
     /// The requests for the completion of epochs.
-    completions: Vec<(usize, RequestId)>,
+    completions: Vec<Completion>,
     /// The operations under way that have a request.
     operations: Vec<(Operation, RequestId)>,
     /// The request that the program waits for.
     waits: Option<RequestId>,
     /// The request that frees the window, when the program has ended.
     freed: Option<RequestId>,
+}
+
+/// A request for the completion of an epoch.
+struct Completion {
+    epoch: usize,
+    request: RequestId,
+    deadline: Time,
+    is_cancelled: bool,
+}
+
+/// A swap of a word that is 0 until the first swap. Its value is that of no other swap.
+#[derive(Clone, Copy, Debug)]
+struct Swap {
+    target: WorldRank,
+    value: u64,
 }
 
 /// An operation that has a request.
@@ -105,8 +131,7 @@ enum Operation {
     /// The number of the write.
     Write(usize),
     Fetch(Fetch),
-    /// The target.
-    Swap(WorldRank),
+    Swap(Swap),
 }
 
 /// Runs one seed.
@@ -151,8 +176,14 @@ impl Window {
             results: vec![Vec::new(); size],
             fences: vec![BTreeSet::new(); size],
             reads: Vec::new(),
+            ones: Vec::new(),
             fetches: Vec::new(),
+            started: Vec::new(),
             swaps: Vec::new(),
+            others: Vec::new(),
+            has_cancels: false,
+            has_deadlines: false,
+            has_ended_early: false,
         }
     }
 }
@@ -185,7 +216,6 @@ impl Run {
             cancels,
             kills,
             deadlines,
-            has_cancelled: false,
             summary: Summary::default(),
         }
     }
@@ -197,7 +227,7 @@ impl Run {
                 self.kill();
             }
             if self.cancels > 0 && self.rng.below(self.cancels) == 0 {
-                self.cancel();
+                self.cancel()?;
             }
             let events = self.step()?;
             let moved = self.pass_time(events > 0);
@@ -205,6 +235,7 @@ impl Run {
             require(self.net.now_ns() < END_NS, || format!("it does not end: {}", self.state()))?;
             require(idle < 10_000, || format!("it hangs: {}", self.state()))?;
         }
+        self.collect_ends()?;
         self.check()
     }
 
@@ -221,7 +252,8 @@ impl Run {
             let Some(rank) = rank else { return format!("rank {at} is dead") };
             let of_window = |(window, member): (&Window, &Member)| {
                 let step = window.plan.programs[at].get(member.next);
-                let requests = member.completions.iter().map(|(_, request)| request).chain(&member.freed);
+                let requests = member.completions.iter().map(|completion| &completion.request);
+                let requests = requests.chain(&member.freed);
                 let windows = rank.engine.stack();
                 let awaited: Vec<_> =
                     requests.map(|request| windows.awaited(rank.engine.link(), *request)).collect();
@@ -249,24 +281,33 @@ impl Run {
     }
 
     /// Cancels a pending request of a random rank.
-    fn cancel(&mut self) {
+    fn cancel(&mut self) -> Result<(), String> {
         let at = self.rng.below(self.ranks.len() as u64) as usize;
-        let Some(rank) = &mut self.ranks[at] else { return };
-        let member = &rank.members[self.rng.below(rank.members.len() as u64) as usize];
-        let completions = member.completions.iter().map(|(_, request)| *request);
-        let operations = member.operations.iter().map(|(_, request)| *request);
-        let requests: Vec<_> = completions.chain(operations).collect();
-        let number = self.rng.below(requests.len() as u64) as usize;
-        let Some(&request) = requests.get(number) else { return };
-        if rank.has_ended(request) {
-            return;
+        let Some(rank) = &mut self.ranks[at] else { return Ok(()) };
+        let number = self.rng.below(rank.members.len() as u64) as usize;
+        let Member { completions, operations, .. } = &mut rank.members[number];
+        let which = self.rng.below((completions.len() + operations.len()) as u64) as usize;
+        let request = match completions.get(which) {
+            Some(completion) => completion.request,
+            None => match operations.get(which - completions.len()) {
+                Some((_, request)) => *request,
+                None => return Ok(()),
+            },
+        };
+        let (out, windows) = rank.engine.parts();
+        if windows.outcome(request) == Outcome::Ready {
+            return Ok(());
+        }
+        if let Some(completion) = completions.get_mut(which) {
+            completion.is_cancelled = true;
         }
         self.net.note(format!("rank {at} cancels {request:?}"));
-        let (out, windows) = rank.engine.parts();
         windows.cancel(out.link, request);
+        let has_ended = windows.outcome(request) == Outcome::Ready;
         rank.engine.drive(&mut ());
-        self.has_cancelled = true;
+        self.windows[number].has_cancels = true;
         self.summary.unmatched += 1;
+        require(has_ended, || format!("rank {at} waits for {request:?} after a cancel"))
     }
 
     /// Returns the deadline of a request. Most have none.
@@ -352,16 +393,25 @@ impl Run {
         windows: &mut Windows,
         member: &mut Member,
     ) -> Result<(), String> {
-        let window = &mut self.windows[number];
+        let (window, now) = (&mut self.windows[number], Time::from_nanos(self.net.now_ns()));
         let mut kept = Vec::new();
-        for (epoch, request) in std::mem::take(&mut member.completions) {
-            match windows.collect(request) {
-                Some(completion) => {
-                    self.has_cancelled |= matches!(completion.result, Err(Error::TimedOut { .. }));
-                    window.results[at][epoch] = Some(completion.result);
-                }
-                None => kept.push((epoch, request)),
-            }
+        for completion in std::mem::take(&mut member.completions) {
+            let Completion { epoch, request, deadline, is_cancelled } = completion;
+            let Some(ended) = windows.collect(request) else {
+                require(now.since(deadline) <= LATE_NS, || {
+                    format!("rank {at}: {request:?} waits {} ns after its deadline", now.since(deadline))
+                })?;
+                kept.push(completion);
+                continue;
+            };
+            let is_permitted = match ended.result {
+                Err(Error::TimedOut { .. }) => now >= deadline,
+                Err(Error::Link(LinkError::Cancelled { .. })) => is_cancelled,
+                _ => true,
+            };
+            require(is_permitted, || format!("rank {at}: {request:?} ended with {:?}", ended.result))?;
+            window.has_ended_early |= is_early(&ended.result);
+            window.results[at][epoch] = Some(ended.result);
         }
         member.completions = kept;
         let mut kept = Vec::new();
@@ -370,8 +420,9 @@ impl Run {
                 kept.push((operation, request));
                 continue;
             };
-            if let Err(error) = completion.result {
-                self.has_cancelled |= matches!(error, Error::TimedOut { .. });
+            if completion.result.is_err() {
+                window.has_ended_early |= is_early(&completion.result);
+                window.others.push((at, completion.result));
                 self.summary.unknown += 1;
                 if let Operation::Write(number) = operation {
                     window.plan.writes[at][number].is_cut_off = true;
@@ -391,10 +442,22 @@ impl Run {
                 }
                 Operation::Write(_) => {}
                 Operation::Fetch(fetch) => window.fetches.push((at, fetch, words[0])),
-                Operation::Swap(target) => window.swaps.push((at, target, words[0])),
+                Operation::Swap(swap) => window.swaps.push((swap, words[0])),
             }
         }
         member.operations = kept;
+        Ok(())
+    }
+
+    /// Collects the requests that freed the windows.
+    fn collect_ends(&mut self) -> Result<(), String> {
+        for (at, rank) in self.ranks.iter_mut().enumerate() {
+            let Some(Rank { engine, members }) = rank.as_deref_mut() else { continue };
+            for (window, member) in self.windows.iter_mut().zip(members) {
+                let freed = member.freed.and_then(|freed| engine.stack_mut().collect(freed));
+                window.others.push((at, freed.ok_or("a window is not freed")?.result));
+            }
+        }
         Ok(())
     }
 
@@ -407,7 +470,9 @@ impl Run {
         step: Step,
     ) -> Result<(), String> {
         let deadline = self.deadline();
-        let Window { plan, results, fences, .. } = &mut self.windows[number];
+        let Window { plan, results, fences, ones, started: swaps, has_deadlines, .. } =
+            &mut self.windows[number];
+        *has_deadlines |= deadline != Time::NEVER;
         let results = &mut results[at];
         let (id, epoch) = (member.window, results.len());
         let (mut out, windows) = engine.parts();
@@ -439,7 +504,7 @@ impl Run {
                         results.push(None);
                         (epoch, EpochId::default())
                     });
-                    member.completions.push((epoch, request));
+                    member.completions.push(Completion { epoch, request, deadline, is_cancelled: false });
                     member.waits = waits.then_some(request);
                 }
                 if let Some(epoch) = fenced.epoch {
@@ -453,7 +518,7 @@ impl Run {
                 let open = if is_access { &mut member.access } else { &mut member.exposure };
                 let (epoch, id) = open.take().ok_or("no epoch is open")?;
                 let request = windows.close(link, id, deadline).map_err(failed)?;
-                member.completions.push((epoch, request));
+                member.completions.push(Completion { epoch, request, deadline, is_cancelled: false });
                 member.waits = waits.then_some(request);
             }
             Step::Flush(target) => {
@@ -495,12 +560,13 @@ impl Run {
                 }
             }
             Step::Sum(target, word) => {
-                let (_, id) = member.access.ok_or("no epoch is open")?;
+                let (epoch, id) = member.access.ok_or("no epoch is open")?;
                 let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
-                let (target, memory) = (places(member.attached, *target, *word), Memory::new(vec![1_u64]));
-                windows
-                    .operate(&mut out, id, target, action, memory, None)
-                    .map_or_else(may_fail, |_| Ok(()))?;
+                let (at_target, memory) = (places(member.attached, *target, *word), Memory::new(vec![1_u64]));
+                match windows.operate(&mut out, id, at_target, action, memory, None) {
+                    Ok(_) => ones.push((at, *target, epoch)),
+                    Err(error) => may_fail(error)?,
+                }
             }
             Step::Read(read) => {
                 let target = places(member.attached, read.target, plan.place(read.origin, read.first));
@@ -518,15 +584,19 @@ impl Run {
                 let memory = Memory::new(vec![1_u64]);
                 let (_, id) = member.access.ok_or("no epoch is open")?;
                 let started = windows.operate(&mut out, id, target, action, memory, Some(deadline));
+                // It is certain only if it returns the former value.
+                ones.extend(started.is_ok().then_some((at, fetch.target, usize::MAX)));
                 member.note(Operation::Fetch(*fetch), started)?;
             }
             Step::Swap(target) => {
-                let target_places = places(member.attached, *target, plan.swap_place());
+                let swap = Swap { target: *target, value: swaps.len() as u64 + 1 };
+                let at_target = places(member.attached, *target, plan.swap_place());
                 let action = Action::CompareSwap { element: ElementType::U64 };
-                let memory = Memory::new(vec![0_u64, swapped_in(at)]);
+                let memory = Memory::new(vec![0_u64, swap.value]);
                 let (_, id) = member.access.ok_or("no epoch is open")?;
-                let started = windows.operate(&mut out, id, target_places, action, memory, Some(deadline));
-                member.note(Operation::Swap(*target), started)?;
+                let started = windows.operate(&mut out, id, at_target, action, memory, Some(deadline));
+                swaps.push(swap);
+                member.note(Operation::Swap(swap), started)?;
             }
         }
         Ok(())
@@ -552,9 +622,7 @@ impl Run {
     fn check(&self) -> Result<(), String> {
         for (at, rank) in self.ranks.iter().enumerate().filter_map(|(at, rank)| Some((at, rank.as_ref()?))) {
             let windows = rank.engine.stack();
-            // The requests that freed the windows are left.
-            let left = self.windows.len();
-            require(windows.is_empty() && windows.pending() == left && windows.recorded() == 0, || {
+            require(windows.is_empty() && windows.pending() == 0 && windows.recorded() == 0, || {
                 format!("rank {at} has {} requests and {} bytes left", windows.pending(), windows.recorded())
             })?;
             let (registrations, idle) =
@@ -574,10 +642,20 @@ impl Run {
 
     fn check_window(&self, number: usize, window: &Window) -> Result<(), String> {
         for (at, results) in window.results.iter().enumerate().filter(|(at, _)| self.ranks[*at].is_some()) {
+            let has_ended = |result: &Option<_>| matches!(result, Some(Ok(())));
+            require(!self.is_exact(window) || results.iter().all(has_ended), || {
+                format!("not all epochs of rank {at} have succeeded: {results:?}")
+            })?;
             for (epoch, result) in results.iter().enumerate() {
                 if let Some(Err(error)) = result {
-                    self.check_error(error).map_err(|why| format!("rank {at}, epoch {epoch}: {why}"))?;
+                    self.check_error(window, error)
+                        .map_err(|why| format!("rank {at}, epoch {epoch}: {why}"))?;
                 }
+            }
+        }
+        for (at, result) in &window.others {
+            if let Err(error) = result {
+                self.check_error(window, error).map_err(|why| format!("an operation of rank {at}: {why}"))?;
             }
         }
         let last = window.plan.last_reads();
@@ -608,36 +686,37 @@ impl Run {
         self.ranks[rank.index()].is_none()
     }
 
-    fn is_exact(&self) -> bool {
-        !self.has_cancelled && self.summary.killed == 0
+    /// Returns true if nothing has disturbed the programs on a window.
+    fn is_exact(&self, window: &Window) -> bool {
+        !window.has_ended_early && self.summary.killed == 0
     }
 
-    fn check_error(&self, error: &Error) -> Result<(), String> {
+    fn check_error(&self, window: &Window, error: &Error) -> Result<(), String> {
         let is_permitted = match error {
             Error::Link(LinkError::PeerFailed { rank, .. }) => self.is_dead(*rank),
-            Error::Link(LinkError::Cancelled { .. }) => self.has_cancelled,
-            Error::TimedOut { .. } => self.deadlines > 0,
-            Error::Aborted { .. } => !self.is_exact(),
+            Error::Link(LinkError::Cancelled { .. }) => window.has_cancels,
+            Error::TimedOut { .. } => window.has_deadlines,
+            Error::Aborted { .. } => !self.is_exact(window),
             _ => false,
         };
         require(is_permitted, || error.to_string())
     }
 
     /// Checks words that were read: each is the value of the last write before the read that was carried out for
-    /// certain, or of a write between the two whose epoch ended with an error.
+    /// certain, or of a later write that may have been carried out before the read.
     fn check_read(&self, window: &Window, read: &Read, words: &[u64]) -> Result<(), String> {
-        if self.is_dead(read.origin) || self.is_dead(read.target) {
+        if self.is_dead(read.target) {
             return Ok(());
         }
         let of_origin = &window.plan.writes[read.origin.index()];
-        // After a failure or a deadline fences do not wait, so they do not separate the rounds of different ranks.
-        let orders_all = self.is_exact() || window.fences.iter().all(BTreeSet::is_empty);
+        // After a failure fences do not wait, so they do not separate the rounds of different ranks.
+        let orders_all = self.summary.killed == 0 || window.fences.iter().all(BTreeSet::is_empty);
         for (word, found) in (read.first..).zip(words) {
             let mut permitted = vec![0];
             let writes = of_origin.iter().filter(|write| write.target == read.target && write.covers(word));
             for write in writes {
                 let (is_earlier, value) = (write.number < read.after, write.value + word - write.first);
-                if is_earlier && self.is_certain(window, read.origin, write) {
+                if is_earlier && !write.is_cut_off && self.is_certain(window, read.origin, write.epoch) {
                     permitted.clear();
                 }
                 if is_earlier || !orders_all {
@@ -651,20 +730,21 @@ impl Run {
         Ok(())
     }
 
-    /// Returns true if a write between two living ranks has been carried out.
-    fn is_certain(&self, window: &Window, origin: WorldRank, write: &Write) -> bool {
-        let result = write.epoch.and_then(|epoch| window.results[origin.index()][epoch].as_ref());
-        let of_fence = write.epoch.is_some_and(|epoch| window.fences[origin.index()].contains(&epoch));
+    /// Returns true if the operations of an epoch with a living target have been carried out, except those whose own
+    /// request has ended with an error.
+    fn is_certain(&self, window: &Window, origin: WorldRank, epoch: Option<usize>) -> bool {
+        if self.is_dead(origin) {
+            return false;
+        }
+        let result = epoch.and_then(|epoch| window.results[origin.index()][epoch].as_ref());
+        let of_fence = epoch.is_some_and(|epoch| window.fences[origin.index()].contains(&epoch));
         match result {
-            _ if write.is_cut_off => false,
             Some(Ok(())) => true,
             // After a failure a fence does not wait, and the epoch that it begins permits no operations.
             Some(Err(Error::Link(LinkError::PeerFailed { .. }))) if of_fence => false,
             // Operations with other targets than the failed one go on.
-            Some(Err(Error::Link(LinkError::PeerFailed { .. }))) => !self.has_cancelled,
-            // The epoch of the last fence has no request.
-            None => self.is_exact(),
-            Some(Err(_)) => false,
+            Some(Err(Error::Link(LinkError::PeerFailed { .. }))) => !window.has_ended_early,
+            None | Some(Err(_)) => false,
         }
     }
 
@@ -672,19 +752,25 @@ impl Run {
     /// those of one origin grow.
     fn check_sum(&self, number: usize, window: &Window, target: WorldRank) -> Result<(), String> {
         let found = self.word(number, target, window.plan.sum_place()).ok_or("the target is dead")?;
-        let most = window.plan.sums[target.index()];
-        require(if self.is_exact() { found == most } else { found <= most }, || {
-            format!("the sum at rank {target} is {found}, and not {most}")
-        })?;
+        let ones = window.ones.iter().filter(|(_, of, _)| *of == target);
+        let most = ones.clone().count();
+        let is_certain = |(at, _, epoch): &&(usize, WorldRank, usize)| {
+            *epoch != usize::MAX && self.is_certain(window, WorldRank(*at as u32), Some(*epoch))
+        };
         let of_target = window.fetches.iter().filter(|(_, fetch, _)| fetch.target == target);
         let mut fetched: Vec<_> = of_target.map(|(at, fetch, former)| (*at, fetch.number, *former)).collect();
+        let least =
+            if self.is_exact(window) { most } else { ones.filter(is_certain).count() + fetched.len() };
+        require((least as u64..=most as u64).contains(&found), || {
+            format!("the sum at rank {target} is {found}, and not {least} to {most}")
+        })?;
         fetched.sort_unstable();
         let grows = fetched.is_sorted_by(|one, next| one.0 != next.0 || one.2 < next.2);
         let mut former: Vec<_> = fetched.iter().map(|(.., former)| *former).collect();
         former.sort_unstable();
-        let differ =
-            former.is_sorted_by(|one, next| one < next) && former.iter().all(|former| *former < found);
-        require(differ && (grows || !window.plan.hints.reorder.is_empty()), || {
+        let differ = former.is_sorted_by(|one, next| one < next);
+        let are_below = former.iter().all(|former| *former < found);
+        require(differ && are_below && (grows || !window.plan.hints.reorder.is_empty()), || {
             format!("the fetches at rank {target}, where the sum is {found}, have returned {fetched:?}")
         })
     }
@@ -692,18 +778,29 @@ impl Run {
     /// Checks the word of a target that the first swap changes, and that no other swap does.
     fn check_swaps(&self, number: usize, window: &Window, target: WorldRank) -> Result<(), String> {
         let found = self.word(number, target, window.plan.swap_place()).ok_or("the target is dead")?;
-        let of_target = window.swaps.iter().filter(|(_, of, _)| *of == target);
-        let swaps: Vec<_> = of_target.map(|(at, _, former)| (*at, *former)).collect();
-        let winners: Vec<_> = swaps.iter().filter(|(_, former)| *former == 0).map(|(at, _)| *at).collect();
+        let started = window.started.iter().filter(|swap| swap.target == target);
+        let swaps: Vec<_> = window.swaps.iter().filter(|(swap, _)| swap.target == target).collect();
+        let winners: Vec<_> =
+            swaps.iter().filter(|(_, former)| *former == 0).map(|(swap, _)| swap.value).collect();
+        let has_returned = |value| swaps.iter().any(|(swap, _)| swap.value == value);
         let is_right = match winners[..] {
-            [] => found != 0 && !self.is_exact() || swaps.is_empty(),
-            [winner] => found == swapped_in(winner),
+            // No swap has happened, or the one whose result was lost.
+            [] => match found {
+                0 => swaps.is_empty() && (!self.is_exact(window) || started.clone().next().is_none()),
+                value => started.clone().any(|swap| swap.value == value) && !has_returned(value),
+            },
+            [winner] => found == winner,
             _ => false,
         };
         require(is_right && swaps.iter().all(|(_, former)| [0, found].contains(former)), || {
             format!("the swaps at rank {target} have returned {swaps:?}, and {found} is left")
         })
     }
+}
+
+/// Returns true if a request has ended early at this rank.
+fn is_early(result: &Result<(), Error>) -> bool {
+    matches!(result, Err(Error::TimedOut { .. } | Error::Link(LinkError::Cancelled { .. })))
 }
 
 /// Frees a window when all requests of a rank on it have ended.
@@ -717,11 +814,6 @@ fn finish(engine: &mut Engine<SimPort, Windows>, member: &mut Member) -> Result<
     member.freed = Some(freed.map_err(|error| format!("{error:?}"))?);
     engine.drive(&mut ());
     Ok(true)
-}
-
-/// Returns the value that the swaps of a rank write.
-fn swapped_in(rank: usize) -> u64 {
-    rank as u64 + 1
 }
 
 /// Returns the place of a word of a rank's part.

@@ -23,8 +23,6 @@ pub(super) struct Plan {
     pub(super) programs: Vec<Vec<Step>>,
     /// The writes of each origin, in the order of its program.
     pub(super) writes: Vec<Vec<Write>>,
-    /// The number of ones that are added at each target.
-    pub(super) sums: Vec<u64>,
     value: u64,
     /// The words that each origin accesses between two points of order: the origin, the target, and the words.
     accessed: Vec<(usize, WorldRank, Range<u64>)>,
@@ -48,7 +46,7 @@ pub(super) enum Step {
     Swap(WorldRank),
 }
 
-/// A fetch of the word to which all ranks add, with a one that is added.
+/// A fetch that adds one to the word that all ranks change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetch {
     pub(super) target: WorldRank,
@@ -98,10 +96,10 @@ impl Plan {
         let hints =
             Hints { reorder, overtake: rng.below(3) == 0, aggregate: rng.below(2) == 0, ..Hints::default() };
         let all = size as usize;
-        let (programs, writes, sums) = (vec![Vec::new(); all], vec![Vec::new(); all], vec![0; all]);
+        let (programs, writes) = (vec![Vec::new(); all], vec![Vec::new(); all]);
         let accessed = Vec::new();
         let is_dynamic = rng.below(3) == 0;
-        let mut plan = Self { size, hints, is_dynamic, words, programs, writes, sums, value: 1, accessed };
+        let mut plan = Self { size, hints, is_dynamic, words, programs, writes, value: 1, accessed };
         for _ in 0..rounds {
             match only.unwrap_or_else(|| rng.below(5)) {
                 0 => plan.exposures(rng),
@@ -184,14 +182,8 @@ impl Plan {
                     let (origin, after) = (WorldRank(at as u32), self.writes[at].len());
                     Step::Read(Read { target, origin, first, count, after })
                 }
-                1 => {
-                    self.sums[target.index()] += 1;
-                    Step::Sum(target, self.sum_place())
-                }
-                4 => {
-                    self.sums[target.index()] += 1;
-                    Step::Fetch(Fetch { target, number: self.programs[at].len() })
-                }
+                1 => Step::Sum(target, self.sum_place()),
+                4 => Step::Fetch(Fetch { target, number: self.programs[at].len() }),
                 5 => Step::Swap(target),
                 _ => {
                     let (number, value) = (self.writes[at].len(), self.value);
