@@ -51,7 +51,7 @@ impl Calls for Collectives {
 
 /// Returns element `index` of a rank's contribution to the operation with this key.
 fn of(key: u64, rank: u32, index: usize) -> u64 {
-    (key ^ u64::from(rank) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64) >> 8
+    (key ^ u64::from(rank) << 32).wrapping_add(index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
 }
 
 fn contribution(key: u64, rank: u32, len: usize) -> Vec<u64> {
@@ -135,6 +135,7 @@ fn start(comm: &Comm, rng: &mut SplitMix64) -> Result<Rest, Error> {
             let mut run = || -> Result<bool, Error> {
                 let mut is_right = true;
                 for _ in 0..3 {
+                    repeated.output_mut()?.fill(0);
                     repeated.start()?;
                     repeated.wait()?;
                     is_right &= *repeated.output()? == total();

@@ -19,7 +19,7 @@ const LENGTHS: [usize; 4] = [1, 30, 1000, 9000];
 /// The longest time for which a rank holds a lock without a call.
 const HELD_US: u64 = 1000;
 
-/// The numbers behind the slots of a part.
+/// How many numbers follow the slots of a part.
 const NUMBERS: usize = 3;
 
 /// The tickets that a rank takes in a round.
@@ -97,8 +97,12 @@ impl Calls for Windows {
         self.expect(ranks, kind);
         if let Some(region) = self.region.filter(|_| self.regions.is_empty()) {
             let mut regions = vec![region; ranks.comm.size() as usize];
-            let gathered = ranks.comm.allgather(&[region], &mut regions);
-            if self.ended(ranks, gathered).is_none() {
+            let gathered = match ranks.comm.allgather(&[region], &mut regions) {
+                // Another rank knows of a failure.
+                Err(Error::Revoked) => None,
+                gathered => self.ended(ranks, gathered),
+            };
+            if gathered.is_none() {
                 self.window = Some(window);
                 return false;
             }
