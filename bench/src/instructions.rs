@@ -56,6 +56,17 @@ const RELATIONS: &[Relation] = &[
         over: "board_allreduce_8_blocking",
         limit: Limit::Share(0.9),
     },
+    // An idle window costs messages nothing. Its communicator does: the rank has two then.
+    Relation {
+        name: "comm_send_8_beside_window",
+        over: "comm_send_8_beside_comm",
+        limit: Limit::Share(1.01),
+    },
+    Relation {
+        name: "comm_receive_8_beside_window",
+        over: "comm_receive_8_beside_comm",
+        limit: Limit::Share(1.01),
+    },
     // A contiguous layout is sent as a slice.
     Relation { name: "send_8_contiguous_route", over: "send_8_slice_route", limit: Limit::Share(1.02) },
 ];

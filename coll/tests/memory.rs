@@ -27,28 +27,20 @@ fn held(region: &Region<'_, System>) -> usize {
     change.bytes_allocated.saturating_sub(change.bytes_deallocated)
 }
 
-/// Returns a plan for each algorithm for groups of this size.
+/// Returns a plan for each algorithm, besides those on a board, which has fewer ranks.
 fn plans() -> Vec<Plan> {
     let (root, len, in_place, blocks) = (ROOT, 1000, false, Blocks::Equal(3));
     let mut plans = vec![
         Plan::Barrier(barrier::Algorithm::Dissemination),
-        Plan::Gather {
-            algorithm: gather::Algorithm::Binomial,
-            root,
-            blocks: blocks.clone(),
-            len: 3,
-            in_place,
-        },
-        Plan::Scatter {
-            algorithm: scatter::Algorithm::Binomial,
-            root,
-            blocks: blocks.clone(),
-            len: 3,
-            in_place,
-        },
         Plan::Scan { len, in_place },
         Plan::Exscan { len, in_place },
     ];
+    for algorithm in [gather::Algorithm::Binomial, gather::Algorithm::Linear] {
+        plans.push(Plan::Gather { algorithm, root, blocks: blocks.clone(), len: 3, in_place });
+    }
+    for algorithm in [scatter::Algorithm::Binomial, scatter::Algorithm::Linear] {
+        plans.push(Plan::Scatter { algorithm, root, blocks: blocks.clone(), len: 3, in_place });
+    }
     let bcasts = [
         bcast::Algorithm::KNomial { k: 2 },
         bcast::Algorithm::KNomial { k: 4 },
@@ -91,7 +83,8 @@ fn of_schedule(plan: &Plan, rank: u32) -> usize {
     most + size_of::<Steps>()
 }
 
-/// Returns the bytes that the first operation of a rank on a communicator takes, with its partners' states.
+/// Returns the bytes that the beginning of a rank's first operation on a communicator takes, with the states of the
+/// partners of its first steps.
 fn of_first_use(plan: &Plan, rank: u32) -> usize {
     let port = Hub::new().port();
     let identity = Identity { rank: WorldRank(rank), size: SIZE, incarnation: 0, secret: [3; 16] };
@@ -135,7 +128,7 @@ fn a_rank_of_a_million_needs_little_memory() {
             assert!(bytes < STATE_MAX, "{bytes} bytes of rank {rank}: {plan:?}");
         }
     }
-    // The root sends to as many partners as it has.
+    // The root has 20 partners in its first steps, and the other rank has two.
     let algorithm = bcast::Algorithm::KNomial { k: 2 };
     for (plan, rank) in [
         (Plan::Barrier(barrier::Algorithm::Dissemination), 5),

@@ -1514,7 +1514,7 @@ fn a_slice_between_epochs_of_any_kind_is_the_memory_itself() {
         let others: Vec<_> = others.collect();
         let address = window.part_mut()?.as_ptr();
         for round in 0..10 {
-            // The part is not this rank's alone before the exposure has completed.
+            // A slice waits until the exposure has completed.
             let exposure = window.post(&others)?;
             let access = window.start(&others)?;
             for to in &others {
@@ -1526,12 +1526,17 @@ fn a_slice_between_epochs_of_any_kind_is_the_memory_itself() {
             part[1] += 2;
             drop(part);
             ends.into_iter().try_for_each(|end| end.wait().map(drop))?;
-            // Operations of this rank that are not sent yet come before it.
+            // It waits also for operations of this rank itself that are under way.
             let epoch = window.lock(own, LockKind::Shared)?;
             let sent = epoch.iaccumulate(own, 2, vec![1, 1], WindowOp::Sum)?;
             drop(epoch);
             assert_eq!(window.part_mut()?[2..], [round + 1; 2]);
             assert_eq!(sent.wait()?.buffer, [1, 1]);
+            let fence = window.fence()?;
+            fence.put(others[0], 3, &[round + 1])?;
+            let end = fence.iclose()?;
+            assert_eq!(window.part_mut()?[3], round + 1);
+            end.wait()?;
         }
         assert_eq!(window.free()?, [20, 20, 10, 10]);
         Ok(())

@@ -124,7 +124,7 @@ fn beside_a_window(run: impl Fn(&Comm) + Sync) {
     });
 }
 
-/// Runs operations of a rank that has the communicator of that window, and no window.
+/// Runs operations of a rank that has two communicators, as with such a window, and no window.
 fn beside_a_communicator(run: impl Fn(&Comm) + Sync) {
     with_own(|comm, _| run(comm));
 }

@@ -887,7 +887,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         data: &[T],
         op: WindowOp,
     ) -> Result<(), Error> {
-        let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
+        let action = accumulate::<T>(op);
         self.write("Epoch::accumulate", (to, at.into()), None, action, data.as_bytes())
     }
 
@@ -923,7 +923,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         data: impl IntoView<'v, T>,
         op: WindowOp,
     ) -> Result<(), Error> {
-        let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
+        let action = accumulate::<T>(op);
         self.write_view("Epoch::accumulate_view", (to, at.into()), layout, action, data.bound())
     }
 
@@ -939,7 +939,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         data: Vec<T>,
         op: WindowOp,
     ) -> Result<Request<Vec<T>>, Error> {
-        let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
+        let action = accumulate::<T>(op);
         self.start("Epoch::iaccumulate", Then::Returns, (to, at.into()), None, action, data)
     }
 
@@ -974,7 +974,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         data: B,
         op: WindowOp,
     ) -> Result<Request<B>, Error> {
-        let action = Action::Accumulate { op: op.reduction(), element: T::element_type().0 };
+        let action = accumulate::<T>(op);
         self.start("Epoch::iaccumulate_view", Then::Returns, (to, at.into()), Some(layout), action, data)
     }
 
@@ -1080,6 +1080,11 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         let action = Action::CompareSwap { element: T::element_type().0 };
         self.start("Epoch::icompare_swap", Then::Returns, (to, at.into()), None, action, vec![expected, new])
     }
+}
+
+/// Returns the action of an accumulate.
+fn accumulate<T: WindowNumber>(op: WindowOp) -> Action {
+    Action::Accumulate { op: op.reduction(), element: T::element_type().0 }
 }
 
 /// A write of this length is copied only after a short wait: see [`Epoch::writes_soon`].

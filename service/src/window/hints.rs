@@ -105,7 +105,8 @@ impl WindowHints {
 
     /// Permits slices of this rank's part: [`Window::part_mut`](crate::Window::part_mut) and
     /// [`Epoch::part_mut`](crate::Epoch::part_mut). All operations on the part then travel in packets, because neither
-    /// another process nor the transport may reach memory that the program has a reference to. So long operations take more time, and operations between ranks of a host do too.
+    /// another process nor the transport may reach memory that the program has a reference to. So long operations take
+    /// more time, and operations between ranks of a host do too.
     #[must_use]
     pub const fn slices(mut self) -> Self {
         self.0.takes_part = true;

@@ -53,10 +53,11 @@ impl<T: Element> Drop for WindowSlice<'_, T> {
 impl<T: Element> Window<T> {
     /// Returns this rank's part as a slice, without a copy, between epochs. The window has the hint
     /// [`slices`](crate::WindowHints::slices). Waits until the epochs that this rank has closed are complete, and until
-    /// no other rank has a lock of the part.
+    /// no other rank has a lock of the part. With hints that permit a lock beside earlier epochs it does not wait for
+    /// those, and an exposure among them is an error.
     ///
-    /// No other rank has access while the slice exists: the others wait for their locks, and this rank opens its next
-    /// fence or exposure when the slice is dropped. In an open epoch of a lock use [`Epoch::part_mut`].
+    /// No other rank has access while the slice exists: the others wait for their locks, and this rank can open no epoch
+    /// meanwhile. In an open epoch of a lock use [`Epoch::part_mut`].
     ///
     /// ```
     /// # samite::local(2, |world| {
@@ -88,8 +89,7 @@ impl<T: Element> Window<T> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`lock`](Self::lock) and of [`Epoch::part_mut`]. The part can be exposed only if the window
-    /// has the hint [`access_after_exposure`](crate::WindowHints::access_after_exposure).
+    /// Returns the errors of [`lock`](Self::lock) and of [`Epoch::part_mut`].
     pub fn part_mut(&mut self) -> Result<WindowSlice<'_, T>, Error> {
         let lock = self.lock(self.comm().rank(), LockKind::Exclusive)?;
         let elements = lock.take_part("Window::part_mut")?;
