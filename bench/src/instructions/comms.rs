@@ -69,6 +69,8 @@ pub(super) fn alone(world: &Comm, run: impl Fn()) {
     }
 }
 
+/// Not inlined, so that all scenarios count the same code.
+#[inline(never)]
 pub(super) fn send(comm: &Comm, operations: u64) {
     let (data, mut into) = (black_box([7u64]), [0u64]);
     for _ in 0..operations {
@@ -77,6 +79,8 @@ pub(super) fn send(comm: &Comm, operations: u64) {
     }
 }
 
+/// See [`send`].
+#[inline(never)]
 pub(super) fn receive(comm: &Comm, operations: u64) {
     let (data, mut into) = (black_box([7u64]), [0u64]);
     for _ in 0..operations {
