@@ -64,8 +64,9 @@ struct Window {
     fences: Vec<BTreeSet<usize>>,
     /// The results of reads: the rank, the read, and the words.
     reads: Vec<(usize, Read, Vec<u64>)>,
-    /// The ones that were added: the rank, the target, and the number of the epoch.
-    ones: Vec<(usize, WorldRank, usize)>,
+    /// The ones that were added: the rank, the target, and the number of the epoch. A fetch has no epoch here: only its
+    /// result shows that it was carried out.
+    ones: Vec<(usize, WorldRank, Option<usize>)>,
     /// The former values of fetches, and the rank of each.
     fetches: Vec<(usize, Fetch, u64)>,
     /// The swaps that were started.
@@ -564,7 +565,7 @@ impl Run {
                 let action = Action::Accumulate { op: Reduction::Sum, element: ElementType::U64 };
                 let (at_target, memory) = (places(member.attached, *target, *word), Memory::new(vec![1_u64]));
                 match windows.operate(&mut out, id, at_target, action, memory, None) {
-                    Ok(_) => ones.push((at, *target, epoch)),
+                    Ok(_) => ones.push((at, *target, Some(epoch))),
                     Err(error) => may_fail(error)?,
                 }
             }
@@ -584,8 +585,7 @@ impl Run {
                 let memory = Memory::new(vec![1_u64]);
                 let (_, id) = member.access.ok_or("no epoch is open")?;
                 let started = windows.operate(&mut out, id, target, action, memory, Some(deadline));
-                // It is certain only if it returns the former value.
-                ones.extend(started.is_ok().then_some((at, fetch.target, usize::MAX)));
+                ones.extend(started.is_ok().then_some((at, fetch.target, None)));
                 member.note(Operation::Fetch(*fetch), started)?;
             }
             Step::Swap(target) => {
@@ -754,8 +754,8 @@ impl Run {
         let found = self.word(number, target, window.plan.sum_place()).ok_or("the target is dead")?;
         let ones = window.ones.iter().filter(|(_, of, _)| *of == target);
         let most = ones.clone().count();
-        let is_certain = |(at, _, epoch): &&(usize, WorldRank, usize)| {
-            *epoch != usize::MAX && self.is_certain(window, WorldRank(*at as u32), Some(*epoch))
+        let is_certain = |(at, _, epoch): &&(usize, WorldRank, Option<usize>)| {
+            self.is_certain(window, WorldRank(*at as u32), *epoch)
         };
         let of_target = window.fetches.iter().filter(|(_, fetch, _)| fetch.target == target);
         let mut fetched: Vec<_> = of_target.map(|(at, fetch, former)| (*at, fetch.number, *former)).collect();

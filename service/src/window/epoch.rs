@@ -990,7 +990,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         data: Vec<T>,
         op: WindowOp,
     ) -> Result<Request<Vec<T>>, Error> {
-        let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
+        let action = get_accumulate::<T>(op);
         self.start("Epoch::iget_accumulate", Then::Returns, (to, at.into()), None, action, data)
     }
 
@@ -1024,7 +1024,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
         data: B,
         op: WindowOp,
     ) -> Result<Request<B>, Error> {
-        let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
+        let action = get_accumulate::<T>(op);
         self.start("Epoch::iget_accumulate_view", Then::Returns, (to, at.into()), Some(layout), action, data)
     }
 
@@ -1033,7 +1033,7 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
     /// # Errors
     /// Returns the errors of [`accumulate`](Self::accumulate) and [`close`](Self::close).
     pub fn fetch(&self, to: Rank, at: impl Into<WindowPlace>, operand: T, op: WindowOp) -> Result<T, Error> {
-        let action = Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 };
+        let action = get_accumulate::<T>(op);
         let (at, mut element) = (at.into(), [operand]);
         if self.read("Epoch::fetch", (to, at), None, action, element.as_mut_bytes())? {
             return Ok(element[0]);
@@ -1085,6 +1085,11 @@ impl<T: WindowNumber, K: AccessKind> Epoch<'_, T, K> {
 /// Returns the action of an accumulate.
 fn accumulate<T: WindowNumber>(op: WindowOp) -> Action {
     Action::Accumulate { op: op.reduction(), element: T::element_type().0 }
+}
+
+/// Returns the action of an accumulate or a fetch that has a result.
+fn get_accumulate<T: WindowNumber>(op: WindowOp) -> Action {
+    Action::GetAccumulate { op: op.reduction(), element: T::element_type().0 }
 }
 
 /// A write of this length is copied only after a short wait: see [`Epoch::writes_soon`].
