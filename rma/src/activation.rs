@@ -121,7 +121,7 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Returns true if the epoch was ended early, and waits only for members that have no part in an epoch of this kind.
     /// The program knows that it has failed, so it gives no order to that epoch.
-    fn is_aborted_beside(&self, kind: &Kind) -> bool {
+    pub(crate) fn is_aborted_beside(&self, kind: &Kind) -> bool {
         let concerns = |member| match kind {
             Kind::Start(group) | Kind::Post(group) => group.contains(member),
             Kind::Lock { target, .. } => *target == member,

@@ -420,8 +420,6 @@ pub(crate) struct Epoch {
     /// The number of parties that are not over.
     pub(crate) left: usize,
     pub(crate) barrier: Option<Barrier>,
-    /// True if the epoch was ended early here.
-    pub(crate) is_aborted: bool,
     /// The request that waits for the completion.
     pub(crate) request: Option<RequestId>,
     pub(crate) error: Option<Error>,
@@ -456,16 +454,20 @@ impl Epoch {
             parties: SmallMap::default(),
             left: 0,
             barrier: None,
-            is_aborted: false,
             request: None,
             error: None,
         }
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        let aborted = (self.is_aborted && self.barrier.is_none()).then_some(&self.parties);
+        let aborted = (self.has_ended_early() && self.barrier.is_none()).then_some(&self.parties);
         let Self { kind, is_active, opened, closed, .. } = self;
         View { kind, is_active: *is_active, opened: *opened, closed: *closed, aborted }
+    }
+
+    /// Returns true if the epoch was ended early here. Its request has ended with that.
+    pub(crate) fn has_ended_early(&self) -> bool {
+        self.closed.is_some() && self.request.is_none()
     }
 
     /// Adds the part of a member that takes no part yet.

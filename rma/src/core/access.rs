@@ -352,6 +352,10 @@ impl Core<'_> {
         if let Some(error) = error {
             epoch.error.get_or_insert(error);
         }
+        if epoch.has_ended_early() {
+            // A later epoch may have waited for this member alone.
+            self.rescan();
+        }
         self.touch(number);
     }
 }

@@ -89,10 +89,6 @@ impl Core<'_> {
     pub(crate) fn abort(&mut self, number: u64, error: &Error) {
         let Some(epoch) = self.window.epoch(number) else { return };
         epoch.request = None;
-        epoch.is_aborted = true;
-        // Later epochs with other members wait for it no more.
-        self.rescan();
-        let Some(epoch) = self.window.epoch(number) else { return };
         if epoch.closed.is_none() {
             self.close(number, None);
         }
@@ -116,6 +112,8 @@ impl Core<'_> {
         if !is_active && !has_barrier && self.window.epoch(number).is_some_and(|epoch| epoch.left == 0) {
             self.complete(number);
         }
+        // Later epochs with other members wait for it no more.
+        self.rescan();
         self.touch(number);
     }
 

@@ -178,8 +178,7 @@ impl Windows {
 impl Window {
     fn unfinished(&self, link: &Link) -> Option<Awaiting> {
         let active = self.active.keys().filter_map(|number| self.epochs.get(number));
-        // The request of an epoch that was ended early has ended.
-        let mut closed = active.filter(|epoch| epoch.closed.is_some() && epoch.request.is_some()).peekable();
+        let mut closed = active.filter(|epoch| epoch.closed.is_some() && !epoch.has_ended_early()).peekable();
         closed.peek()?;
         let own = link.identity().rank;
         let awaited = closed.flat_map(|epoch| self.awaited_by_active(epoch, link));
@@ -203,7 +202,8 @@ impl Window {
         }
         let mut awaited = Vec::new();
         let earlier = self.active.keys().take_while(|active| *active < number);
-        for earlier in earlier.filter_map(|active| self.epochs.get(active)) {
+        let holds_up = |earlier: &&Epoch| !earlier.view().is_aborted_beside(&epoch.kind);
+        for earlier in earlier.filter_map(|active| self.epochs.get(active)).filter(holds_up) {
             if earlier.closed.is_none() {
                 awaited.push(self.awaiting(own, Event::EarlierEpoch, link));
             }

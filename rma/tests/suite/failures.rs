@@ -474,6 +474,28 @@ fn timed_out_at_a_stopped_rank<P: Port>(w: &mut World<P>) {
     w.engines.iter().for_each(|engine| assert!(engine.stack().pending() == 0));
 }
 
+case!(an_epoch_goes_on_when_the_members_that_it_shares_with_an_aborted_one_have_answered, 3, partly_answered);
+fn partly_answered<P: Port>(w: &mut World<P>) {
+    let both = w.post(0, &[1, 2]);
+    let wait = w.close(0, both);
+    w.settle();
+    w.stopped.insert(1);
+    w.call(0, |windows, link| windows.cancel(link, wait));
+    assert!(w.complete(0, wait).result.is_err());
+    // Rank 2 has not learned of that.
+    let next = w.post(0, &[2]);
+    let wait = w.close(0, next);
+    for _ in 0..2 {
+        // The first access is skipped, or ends as aborted.
+        let access = w.start(2, &[0]);
+        w.put(2, access, (0, 0), &[5]);
+        let close = w.close(2, access);
+        w.complete(2, close);
+    }
+    w.wait(0, wait);
+    assert_eq!(w.word(0, 0), 5);
+}
+
 case!(a_member_that_has_left_gets_no_answer, 3, left_before_the_answer);
 fn left_before_the_answer<P: Port>(w: &mut World<P>) {
     let all = w.lock_all(2);

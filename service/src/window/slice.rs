@@ -54,7 +54,7 @@ impl<T: Element> Window<T> {
     /// Returns this rank's part as a slice, without a copy, between epochs. The window has the hint
     /// [`slices`](crate::WindowHints::slices). Waits until the epochs that this rank has closed are complete, and until
     /// no other rank has a lock of the part. It does not wait for epochs beside which a lock is permitted, by a hint or
-    /// because they have reached their deadlines, and an exposure among them is an error.
+    /// because they were cancelled or have reached their deadlines, and an exposure among them is an error.
     ///
     /// No other rank has access while the slice exists: the others wait for their locks, and this rank can open no epoch
     /// meanwhile. In an open epoch of a lock use [`Epoch::part_mut`].
