@@ -347,7 +347,7 @@ fn protocols(transports: &[Transport], settings: &Settings) -> [Section; 3] {
         );
     }
     let absent = settings.messages().tunings.iter().map(|tuning| tuning.transport.as_str());
-    for transport in absent.filter(|transport| !seen.contains(transport)) {
+    for transport in absent.filter(|absent| transports.iter().all(|transport| transport.name != *absent)) {
         let _ = writeln!(
             notes,
             "  The tuning file has thresholds for {transport}, which is none of these transports."
